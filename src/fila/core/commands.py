@@ -1,0 +1,157 @@
+"""All that can be asked of the core.
+
+`request` is the host's name for a question: the reply carries it back. Commands carry batches in columns;
+their columns were checked against each other at the edge, and the core asserts what it relies on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fila.core.model import Action, Address, QueueSpec, Runs
+
+
+@dataclass(frozen=True, slots=True)
+class CreateQueue:
+    """Reply: the queue's number."""
+
+    request: int
+    spec: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """Remove the queue, its messages and its leases; its consumers are closed. Reply: None."""
+
+    request: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeQueue:
+    """Remove what waits; leased messages stay. Reply: how many went."""
+
+    request: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListQueues:
+    """Reply: a tuple of QueueStats without keys, by name."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetStats:
+    """Reply: QueueStats with keys."""
+
+    request: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Append a batch. Reply: Enqueued.
+
+    `key_index`, `weights` and `costs` are None where all messages belong to the first key, or have weight or cost 1.
+    """
+
+    request: int
+    queue: str
+    sizes: Sequence[int]
+    keys: Sequence[str]
+    key_index: Sequence[int] | None = None
+    weights: Sequence[int] | None = None
+    costs: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Begin to consume. Reply: Attached.
+
+    `refill`: what this consumer holds is bounded by its first credit, and every settlement of one of its leases gives
+    credit back (a protocol without credit). `once`: the consumer is detached after its first delivery, and its leases live on.
+    """
+
+    request: int
+    consumer: int
+    queue: str
+    credit_messages: int
+    credit_bytes: int
+    refill: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Let the broker send more to a consumer. No reply."""
+
+    consumer: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The consumer has begun to work on these. No reply."""
+
+    consumer: int
+    runs: Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """End a consumer. Reply (None) if `request` is not 0.
+
+    `lost`: its stream broke, and what it had begun (all it held, if it never reported any) counts as an attempt.
+    `keep`: its leases live on until they are settled or expire. Otherwise they are released.
+    """
+
+    request: int
+    consumer: int
+    lost: bool = False
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRuns:
+    """Ack, nack, release or extend leases of a consumer's deliveries. Reply: the Runs that had ended before."""
+
+    request: int
+    consumer: int
+    action: Action
+    runs: Runs
+    error: str = ""
+    timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SettleMessages:
+    """The same by address, on behalf of whoever holds the lease. Reply: a tuple, None or a FilaError for each message.
+
+    An epoch of 0 means the present lease.
+    """
+
+    request: int
+    queue: str
+    action: Action
+    addresses: Sequence[Address]
+    epochs: Sequence[int] | None = None
+    error: str = ""
+    timeout_ms: int = 0
+
+
+Command = (
+    CreateQueue
+    | DeleteQueue
+    | PurgeQueue
+    | ListQueues
+    | GetStats
+    | Enqueue
+    | Attach
+    | Credit
+    | Begin
+    | Detach
+    | SettleRuns
+    | SettleMessages
+)

@@ -1,0 +1,229 @@
+"""All that the core can answer.
+
+An Outcome is an ordered batch. The host must make `writes` durable first (or may leave them for the next sync where
+`must_sync` is false), then give the replies and closings, then the deliveries. `facts` are for metrics and logs and
+are never read back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fila.core.model import QueueSpec
+from fila.errors import FilaError
+
+# --- replies ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """Where a batch went."""
+
+    queue_number: int
+    first_offset: int
+    count: int
+    enqueued_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A consumer has begun."""
+
+    queue_number: int
+    visibility_timeout_ms: int
+
+
+# --- writes: what the store must hold -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutQueue:
+    """The queue's record, whole."""
+
+    number: int
+    spec: QueueSpec
+    created_at_ms: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropQueue:
+    """Everything that the store has of a queue goes."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutRow:
+    """An index row: the columns of `count` messages from `first` on. `weights` and `costs` None: all 1.
+
+    `pages` has, for each message, the distance from the row's segment start to the first message of its page.
+    """
+
+    queue: int
+    first: int
+    count: int
+    step: int
+    keys: Sequence[str]
+    key_index: Sequence[int]
+    sizes: Sequence[int]
+    times_ms: Sequence[int]
+    pages: Sequence[int]
+    weights: Sequence[int] | None
+    costs: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PutPage:
+    """A page of bodies: bytes `begin` to `end` of what this step appends to the queue, laid back to back."""
+
+    queue: int
+    first: int
+    begin: int
+    end: int
+    sizes: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRow:
+    """All messages of an index row are finished."""
+
+    queue: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePage:
+    """All messages of a page are finished."""
+
+    queue: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropRange:
+    """Rows, pages, progress and attempts of whole segments from `first` to before `end` go."""
+
+    queue: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutProgress:
+    """Which messages of the segment that begins at `first` are finished, one bit each, lowest offset lowest."""
+
+    queue: int
+    first: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteProgress:
+    """No row of the segment is partly finished any more."""
+
+    queue: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutLease:
+    """The leases that one delivery holds; written again when one of them ends other than by an ack, or is extended."""
+
+    queue: int
+    epoch: int
+    consumer: int
+    offsets: Sequence[int]
+    deadlines_ns: Sequence[int]  # one entry: the same for all
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLease:
+    """No lease of the delivery is left."""
+
+    queue: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutAttempt:
+    """What a failed message carries until it is acked."""
+
+    queue: int
+    offset: int
+    attempts: int
+    not_before_ns: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAttempt:
+    """The message is finished."""
+
+    queue: int
+    offset: int
+
+
+Write = (
+    PutQueue
+    | DropQueue
+    | PutRow
+    | PutPage
+    | DeleteRow
+    | DeletePage
+    | DropRange
+    | PutProgress
+    | DeleteProgress
+    | PutLease
+    | DeleteLease
+    | PutAttempt
+    | DeleteAttempt
+)
+
+# --- deliveries and facts ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch of leased messages for one consumer, in columns.
+
+    `pages[i]` is the first offset of the page that holds message i. `weights` and `attempts` None: all 1, all 0.
+    """
+
+    consumer: int
+    queue: int
+    queue_name: str
+    epoch: int
+    leased_at_ns: int
+    deadline_ns: int
+    offsets: Sequence[int]
+    pages: Sequence[int]
+    sizes: Sequence[int]
+    times_ms: Sequence[int]
+    keys: Sequence[str]
+    key_index: Sequence[int]
+    weights: Sequence[int] | None
+    attempts: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that happened to `count` messages of a queue: enqueued, delivered, ack, nack, expire, release, extend, lost."""
+
+    kind: str
+    queue: str
+    count: int
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a step decided, in the order that the host must respect."""
+
+    step: int
+    now_ns: int
+    writes: list[Write] = field(default_factory=list)
+    must_sync: bool = False
+    replies: list[tuple[int, object]] = field(default_factory=list)
+    closings: list[tuple[int, FilaError]] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)

@@ -1,0 +1,101 @@
+"""Every bound of fila, with its unit in its name and its reason beside it.
+
+What happens at a limit is a clear error to the one who caused it, never a crash, a silent drop or
+unbounded memory.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_NS = 1_000_000_000
+MS_NS = 1_000_000
+
+# --- messages ---------------------------------------------------------------------------------------
+
+# A client with gRPC's default receive limit (4 MiB) must be able to receive any message, with its metadata.
+BODY_BYTES_MAX = 4 * MIB - 64 * KIB
+# One batch is one command and one reply; larger batches gain nothing and delay everyone else's commit.
+BATCH_MESSAGES_MAX = 10_000
+BATCH_BYTES_MAX = 16 * MIB
+# What gRPC accepts as one frame: a full batch with its columns.
+FRAME_BYTES_MAX = BATCH_BYTES_MAX + 2 * MIB
+# Names travel with messages and stay in memory while their key is active.
+FAIRNESS_KEY_BYTES_MAX = 256
+QUEUE_NAME_BYTES_MAX = 255
+ERROR_BYTES_MAX = 1 * KIB
+# A turn of the heaviest key must end: at cost 1 it is at most this many deliveries.
+WEIGHT_MAX = 1_000_000
+COST_MAX = 1_000_000_000
+
+# --- addresses --------------------------------------------------------------------------------------
+
+# A message id has 74 free bits: they hold the address.
+QUEUE_NUMBER_BITS = 30
+OFFSET_BITS = 44
+
+# --- queues and the core ------------------------------------------------------------------------------
+
+QUEUES_MAX = 100_000
+# Offsets are kept in segments: a progress record is one bitmap of this many bits.
+SEGMENT_BITS = 10
+SEGMENT_MESSAGES = 1 << SEGMENT_BITS
+# A random read costs 6 us at 16 KiB and 66 us at 100 KiB, and one slow message must not pin a megabyte.
+PAGE_BYTES = 16 * KIB
+# When a segment is full and has more index rows than this, they are written again as one: else a queue filled one by
+# one would take a disk record per message at every start.
+SEGMENT_ROWS_MAX = 32
+# One unit of cost in the scheduler's integers.
+COST_UNITS = 1_000
+QUANTUM_DEFAULT = 1_000
+QUANTUM_MAX = 1_000_000_000
+# What a waiting message takes in memory, its share of every structure included, and what the broker may take for all.
+MESSAGE_MEMORY_BYTES = 100
+KEY_MEMORY_BYTES = 1 * KIB
+QUEUE_MEMORY_BYTES = 10 * KIB
+MEMORY_BYTES_MAX = 4 * 1024 * MIB
+
+# --- leases -------------------------------------------------------------------------------------------
+
+VISIBILITY_TIMEOUT_MS_DEFAULT = 30_000
+VISIBILITY_TIMEOUT_MS_MIN = 1_000
+VISIBILITY_TIMEOUT_MS_MAX = 12 * 3600 * 1000
+# A delivery is one lease record and one frame: large enough to amortise both, small enough to share among consumers.
+DELIVERY_MESSAGES_MAX = 500
+DELIVERY_BYTES_MAX = 2 * MIB
+# One stream may hold this much unsettled, whatever credit it grants.
+CREDIT_MESSAGES_MAX = 100_000
+CREDIT_BYTES_MAX = 256 * MIB
+# The classic Consume has no credit in its protocol.
+CONSUMER_WINDOW_DEFAULT = 100
+CONSUMER_WINDOW_MAX = 10_000
+LEASE_MESSAGES_MAX = 1_000
+# The answer to Lease is one frame for clients with gRPC's default receive limit.
+LEASE_BYTES_MAX = 3 * MIB
+LEASE_WAIT_MS_MAX = 60_000
+CONSUMERS_MAX = 10_000
+
+# Without a policy: the first retry at once, then this, doubling.
+RETRY_BACKOFF_MS_FIRST = 100
+RETRY_BACKOFF_MS_MAX = 30_000
+
+# --- commit -------------------------------------------------------------------------------------------
+
+# What one commit may hold: beyond it the window closes although the sync before it still runs.
+COMMIT_BYTES_MAX = 4 * MIB
+# What may wait for a commit in all; beyond it streams are not read and unary calls are refused.
+PENDING_BYTES_MAX = 64 * MIB
+PENDING_COMMANDS_MAX = 100_000
+# Batches of one Produce stream that are taken and not yet answered.
+PRODUCE_BATCHES_IN_FLIGHT_MAX = 64
+PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * MIB
+# Pages read from disk, kept decoded.
+PAGE_CACHE_BYTES = 16 * MIB
+# Below this the broker takes no more messages, so that there is room for acks, compaction and a clean stop.
+DISK_FREE_BYTES_MIN = 64 * MIB
+# After a failed write the store is opened again this often until it works.
+REOPEN_INTERVAL_MS = 1_000
+# How long a stop waits for clients to finish before it cuts their streams.
+DRAIN_TIMEOUT_MS = 5_000
+
+# --- answers ------------------------------------------------------------------------------------------
+
+STATS_KEYS_MAX = 1_000

@@ -1,0 +1,1 @@
+"""Durable, ordered bytes: the port and its engines."""
