@@ -1,0 +1,69 @@
+# Two commands are enough to begin: `make run` and `make test`. Both set up what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Used by `make bench`; what `fila bench --help` lists.
+WORKLOAD ?= both
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check format proto bench soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## create .venv and install the broker, the client and the command line
+
+run: $(VENV)/.installed ## start the broker (ARGS="--config my.toml" passes options on)
+	$(BIN)/fila server $(ARGS)
+
+test: $(VENV)/.installed-dev ## run all tests (ARGS="tests/unit -k lease" runs some)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## lint, types, import contracts, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/generate_proto.py --check
+
+format: $(VENV)/.installed-dev ## format the code and apply the linter's safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(VENV)/.installed-dev ## regenerate src/fila/wire/v1 from proto/
+	$(BIN)/python tools/generate_proto.py
+
+bench: $(VENV)/.installed-dev ## measure a workload (WORKLOAD=produce ARGS=--json)
+	$(BIN)/fila bench $(WORKLOAD) $(ARGS)
+
+soak: $(VENV)/.installed-dev ## run a suite for long, one JSON line per run (SUITE=name)
+	@test -n "$(SUITE)" || { echo "Say which: make soak SUITE=name. The names:"; $(BIN)/python tools/soak.py --list; exit 2; }
+	$(BIN)/python tools/soak.py $(SUITE) $(ARGS)
+
+clean: ## remove .venv and caches, never data
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The stamps make repeats quick; they are older than the files that say what to install when those change.
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(VENV)/.installed $@
+
+# Debian ships python3 without the module that creates environments.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "fila needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): say which to use with make PYTHON=python3.12."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "This Python cannot create environments: installing the package python3-venv."; \
+			apt-get install -y -qq python3-venv >/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }; \
+		else \
+			echo "This Python cannot create environments: install the package python3-venv (as root: apt-get install python3-venv), then repeat."; exit 1; \
+		fi; }
+	@rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)

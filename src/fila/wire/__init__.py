@@ -1,0 +1,1 @@
+"""The wire contract in Python: generated stubs, and the translation of errors."""
