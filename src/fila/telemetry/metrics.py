@@ -5,9 +5,7 @@ not even collect the figures, so that telemetry switched off costs nothing.
 """
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
-
-Action = Literal["ack", "nack", "expire", "release", "extend"]
+from typing import Protocol
 
 
 class Telemetry(Protocol):
@@ -26,8 +24,8 @@ class Telemetry(Protocol):
         """Report a delivery, and how many of its messages had been tried before."""
         ...
 
-    def settled(self, queue: str, action: Action, messages: int) -> None:
-        """Report what became of leased messages."""
+    def settled(self, queue: str, action: str, messages: int) -> None:
+        """Report what became of leased messages: "ack", "nack", "expire", "release" or "extend"."""
         ...
 
     def step(self, commands: int, duration_ns: int) -> None:
@@ -63,7 +61,7 @@ class NoTelemetry:
     def delivered(self, queue: str, messages: int, attempts_retried: int) -> None:
         """Do nothing."""
 
-    def settled(self, queue: str, action: Action, messages: int) -> None:
+    def settled(self, queue: str, action: str, messages: int) -> None:
         """Do nothing."""
 
     def step(self, commands: int, duration_ns: int) -> None:

@@ -17,8 +17,6 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from fila.telemetry.metrics import Action
-
 SCOPE: Final = "fila"
 # Each queue name is a time series for each metric, kept in memory and by whoever stores them.
 QUEUES_MAX: Final = 1_000
@@ -33,7 +31,7 @@ SECONDS_PER_NS: Final = 1e-9
 DURATION_BUCKETS_S: Final = tuple(step * 10.0**exponent for exponent in range(-6, 1) for step in (1, 2.5, 5))
 SIZE_BUCKETS: Final = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
-COUNTER_BY_ACTION: Final[Mapping[Action, tuple[str, str]]] = {
+COUNTER_BY_ACTION: Final[Mapping[str, tuple[str, str]]] = {
     "ack": ("fila.messages.acked", "Messages acknowledged"),
     "nack": ("fila.messages.nacked", "Messages refused by a consumer"),
     "expire": ("fila.messages.expired", "Leases that ran out"),
@@ -113,7 +111,7 @@ class OtelTelemetry:
         if attempts_retried:
             self._retried.add(attempts_retried, labels)
 
-    def settled(self, queue: str, action: Action, messages: int) -> None:
+    def settled(self, queue: str, action: str, messages: int) -> None:
         """Count what became of leased messages."""
         self._settled[action].add(messages, self._labels(queue))
 
