@@ -57,7 +57,7 @@ $(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
 # Debian ships python3 without the module that creates environments.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "fila needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): say which to use with make PYTHON=python3.12."; exit 1; }
+		echo "fila needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1): say which to use with make PYTHON=python3.12."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "This Python cannot create environments: installing the package python3-venv."; \
