@@ -21,7 +21,6 @@ from fila.core.outcome import (
     PutProgress,
     PutQueue,
     PutRow,
-    Write,
 )
 from fila.storage import keys, records
 from fila.storage.store import Change, Family, Store

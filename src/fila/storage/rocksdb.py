@@ -73,6 +73,7 @@ class RocksStore:
             family: self._database.get_column_family_handle(family) for family in Family
         }
         self._mark_file = -1
+        self._synced = -1
         try:
             self._check_mark()
         except StoreError:
@@ -104,7 +105,10 @@ class RocksStore:
             return
         try:
             sequence = database.latest_sequence_number()
+            if sequence == self._synced:
+                return
             database.flush_wal(True)
+            self._synced = sequence
             os.pwrite(self._mark_file, _mark(sequence), 0)
         except Exception as error:
             raise self._failed("sync", error) from error
