@@ -47,10 +47,12 @@ SEGMENT_ROWS_MAX = 32
 COST_UNITS = 1_000
 QUANTUM_DEFAULT = 1_000
 QUANTUM_MAX = 1_000_000_000
-# What a waiting message takes in memory, its share of every structure included, and what the broker may take for all.
-MESSAGE_MEMORY_BYTES = 100
+# What things take in memory, with their share of the structures around them; columns stay until their segment is finished.
+MESSAGE_MEMORY_BYTES = 44
+SEGMENT_MEMORY_BYTES = 24 * KIB
 KEY_MEMORY_BYTES = 1 * KIB
 QUEUE_MEMORY_BYTES = 10 * KIB
+# What the broker may take for all of that; beyond it producers are refused.
 MEMORY_BYTES_MAX = 4 * 1024 * MIB
 
 # --- leases -------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Who is served next: one small interface, and a module for each discipline behind it."""

@@ -1,0 +1,262 @@
+"""Deficit round robin with a list of new keys, debts, and rounds that are skipped by arithmetic.
+
+In each round a key earns quantum x weight units, and is served while it has more than nothing; a message of cost c
+takes c x 1,000 units, so a deficit may fall below zero: a debt. The rules that are easy to get wrong:
+
+- A key that becomes active waits in the list of *new* keys. From there it gets one delivery, whatever its weight, and
+  then joins the round, with what that delivery cost as a debt. Between two deliveries from the list comes one of the
+  round, whose turn goes on later.
+- A key that drains keeps its place until the round has passed it and its debt is paid. Only then is it idle, and may be
+  new again: else a key that comes and goes would be served before all others each time.
+- What a drained key had left over is dropped: an absent key saves nothing up.
+- A key in debt is not visited round by round. The round in which it may be served again follows from its debt, and the
+  round number jumps over rounds that would serve nobody.
+
+Keys are visited in the order of `ring`, always: an order that changed between rounds would give a key two turns in a row.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from operator import attrgetter
+
+from fila import limits
+from fila.core.fairness.discipline import Forget, Key
+from fila.core.log import QueueLog
+
+UNITS = limits.COST_UNITS
+BITS = limits.SEGMENT_BITS
+MASK = limits.SEGMENT_MESSAGES - 1
+by_ring = attrgetter("ring")
+
+
+class Drr:
+    """The account of all keys of one group."""
+
+    def __init__(self, log: QueueLog, quantum: int, forget: Forget) -> None:
+        self.waiting = 0
+        self._log = log
+        self._quantum = quantum
+        self._forget = forget
+        self._new: deque[Key] = deque()
+        self._served_new = False
+        self._round = 1
+        self._rings = 0
+        # Whose turn it is; who follows in this round, from the cursor on; who is due in the next round; who later.
+        self._current: Key | None = None
+        self._visits: list[Key] = []
+        self._cursor = 0
+        self._position = 0
+        self._next: list[Key] = []
+        self._later: dict[int, list[Key]] = {}
+        self._later_rounds: list[int] = []
+
+    # --- what waits -------------------------------------------------------------------------------------
+
+    def new_key(self, name: str, number: int) -> Key:
+        return Key(name, number, deque())
+
+    def push(self, keys: Sequence[Key], key_index: Sequence[int] | None, first: int, count: int) -> None:
+        before = [len(key.lane) for key in keys]
+        if key_index is None:
+            keys[0].lane.extend(range(first, first + count))
+        else:
+            appends = [key.lane.append for key in keys]
+            for offset, place in zip(range(first, first + count), key_index, strict=True):
+                appends[place](offset)
+        for key, waited in zip(keys, before, strict=True):
+            added = len(key.lane) - waited
+            if added:
+                key.live += added
+                if not key.active:
+                    key.active = True
+                    self._new.append(key)
+        self.waiting += count
+
+    def push_back(self, key: Key, offset: int) -> None:
+        key.lane.append(offset)
+        self._pushed(key)
+
+    def push_front(self, key: Key, offset: int) -> None:
+        key.lane.appendleft(offset)
+        self._pushed(key)
+
+    def _pushed(self, key: Key) -> None:
+        self.waiting += 1
+        if not key.active:
+            key.active = True
+            self._new.append(key)
+
+    def restore(self, key: Key, offsets: Iterable[int]) -> None:
+        key.lane.extend(offsets)
+        self.waiting += len(key.lane)
+        key.active = True
+        self._join(key)
+
+    def deficit(self, key: Key) -> int:
+        if not key.in_round or key is self._current:
+            return key.deficit
+        return key.deficit + (self._passed(key) - key.earned) * self._quantum * key.weight
+
+    # --- who is next ------------------------------------------------------------------------------------
+
+    def take(self, count: int, bytes_max: int, force: bool) -> tuple[list[int], list[int]]:
+        offsets: list[int] = []
+        numbers: list[int] = []
+        new, log, segments = self._new, self._log, self._log.segments
+        has_costs = log.has_costs
+        left = min(count, self.waiting)
+        while left:
+            key = self._choose()
+            lane, deficit, number = key.lane, key.deficit, key.number
+            turn = 1 if new or not key.in_round else left
+            taken = 0
+            while True:
+                offset = lane[0]
+                bytes_max -= segments[offset >> BITS].sizes[offset & MASK]
+                if bytes_max < 0 and (offsets or not force):
+                    left = 0
+                    break
+                lane.popleft()
+                offsets.append(offset)
+                numbers.append(number)
+                deficit -= UNITS * log.cost(offset) if has_costs else UNITS
+                taken += 1
+                if taken == turn or deficit <= 0 or not lane:
+                    break
+            if taken:
+                left = left and left - taken
+                self._served(key, deficit)
+        self.waiting -= len(offsets)
+        return offsets, numbers
+
+    def _choose(self) -> Key:
+        """Return the key to serve: a new one, or the one whose turn it is, in alternation. Something waits."""
+        new = self._new
+        if new and not self._served_new:
+            return new[0]
+        key = self._current or self._advance()
+        if key is not None:
+            return key
+        return new[0]
+
+    def _served(self, key: Key, deficit: int) -> None:
+        """Take note of a delivery: end the turn if nothing is left of it."""
+        key.deficit = deficit
+        if not key.in_round:
+            self._new.popleft()
+            self._served_new = True
+            self._join(key)
+            return
+        self._served_new = False
+        if deficit > 0 and key.lane:
+            return
+        self._current = None
+        if not deficit and key.lane:
+            # The usual case, kept free of division: it has spent exactly what it earned.
+            key.due = self._round + 1
+            self._next.append(key)
+            return
+        if deficit > 0:
+            key.deficit = 0
+        self._defer(key)
+
+    def _join(self, key: Key) -> None:
+        """Give a key the last place of the round."""
+        self._rings += 1
+        key.ring = self._rings
+        key.in_round = True
+        key.earned = self._round - 1
+        self._defer(key)
+
+    def _defer(self, key: Key) -> None:
+        """Note the round of a key's next visit."""
+        key.due = due = self._next_due(key)
+        self._expect(key, due)
+
+    def _next_due(self, key: Key) -> int:
+        """Return the round in which a key may be served, or has paid and may be forgotten."""
+        earning = self._quantum * key.weight
+        if key.lane:
+            return key.earned + -key.deficit // earning + 1
+        return key.earned + max(1, -(key.deficit // earning))
+
+    def _expect(self, key: Key, due: int) -> None:
+        """Put a key where the round that it is due in will find it."""
+        if due == self._round:
+            insort(self._visits, key, lo=self._cursor, key=by_ring)
+        elif due == self._round + 1:
+            self._next.append(key)
+        elif due in self._later:
+            self._later[due].append(key)
+        else:
+            self._later[due] = [key]
+            heappush(self._later_rounds, due)
+
+    def _advance(self) -> Key | None:
+        """Begin the turn of the next key of the round that may be served."""
+        while True:
+            visits = self._visits
+            while self._cursor < len(visits):
+                key = visits[self._cursor]
+                self._cursor += 1
+                if key.due != self._round or not key.in_round:
+                    continue
+                self._position = key.ring
+                key.deficit += (self._round - key.earned) * self._quantum * key.weight
+                key.earned = self._round
+                if key.lane:
+                    if key.deficit > 0:
+                        self._current = key
+                        return key
+                elif key.deficit >= 0:
+                    self._retire(key)
+                    continue
+                self._defer(key)
+            if not self._begin_round():
+                return None
+
+    def _begin_round(self) -> bool:
+        """Go to the next round in which anybody is due."""
+        self._visits, self._next = self._next, []
+        self._cursor = self._position = 0
+        later = self._later_rounds
+        if self._visits:
+            self._round += 1
+        elif later:
+            self._round = later[0]
+        else:
+            return False
+        if later and later[0] == self._round:
+            heappop(later)
+            self._visits += self._later.pop(self._round)
+        self._visits.sort(key=by_ring)
+        return True
+
+    def _retire(self, key: Key) -> None:
+        key.deficit = 0
+        key.in_round = False
+        key.active = False
+        self._forget(key)
+
+    # --- weights ----------------------------------------------------------------------------------------
+
+    def reweigh(self, key: Key, weight: int) -> None:
+        if not key.in_round or key is self._current:
+            key.weight = weight
+            return
+        # Settle at the old weight for the rounds that have passed it. Its next visit may come sooner; one that comes
+        # too soon does no harm, so nothing is moved back (and nothing piles up under weights that go to and fro).
+        passed = self._passed(key)
+        key.deficit += (passed - key.earned) * self._quantum * key.weight
+        key.earned = passed
+        key.weight = weight
+        due = self._next_due(key)
+        if due < key.due:
+            key.due = due
+            self._expect(key, due)
+
+    def _passed(self, key: Key) -> int:
+        """Return the last round that has passed a key's place."""
+        return max(key.earned, self._round if key.ring <= self._position else self._round - 1)

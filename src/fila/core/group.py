@@ -1,0 +1,486 @@
+"""What one group of consumers has left of a queue: who waits, who holds what, and what has failed before.
+
+A message that is not finished is in exactly one of three states: *waiting* in the discipline, *leased* in a delivery, or
+*delayed* until its next attempt. Every change of state is a method here.
+
+        push                  deliver                 ack
+    ---------->  waiting  --------------->  leased  ------->  finished
+                    ^                          |
+                    |    release, first failure |
+                    +--------------------------+
+                    |                          | later failure
+                    +---------- delayed <------+
+                       due
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter
+
+from fila import limits
+from fila.core.credit import Consumer
+from fila.core.fairness.discipline import Key, Make
+from fila.core.leases import Lease
+from fila.core.log import QueueLog
+from fila.core.model import KeyStats, QueueStats
+from fila.core.outcome import DeleteAttempt, DeleteLease, Delivery, PutAttempt, PutLease, Write
+from fila.core.segment import places
+from fila.core.timers import Timers
+from fila.core.usage import Usage
+
+BITS = limits.SEGMENT_BITS
+MASK = limits.SEGMENT_MESSAGES - 1
+
+
+class Attempt:
+    """What a failed message carries until it is finished."""
+
+    __slots__ = ("count", "due_ns", "error")
+
+    def __init__(self, count: int, due_ns: int, error: str) -> None:
+        self.count = count
+        self.due_ns = due_ns
+        self.error = error
+
+
+class Group:
+    """The consumers of one queue, and the state of its messages among them."""
+
+    def __init__(self, log: QueueLog, make: Make, expiries: Timers, retries: Timers, usage: Usage) -> None:
+        self.log = log
+        self._usage = usage
+        self._make = make
+        self._expiries = expiries
+        self._retries = retries
+        self.discipline = make(log, log.spec.quantum, self._forget)
+        self.keys: dict[str, Key] = {}
+        self._keys_by_number: list[Key | None] = []
+        self._free_numbers: list[int] = []
+        self.attempts: dict[int, Attempt] = {}
+        self.delayed: dict[int, int] = {}
+        self.leases: dict[int, Lease] = {}
+        self.epochs: dict[int, int] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.ready: deque[Consumer] = deque()
+        # Leases whose record is behind.
+        self._dirty: dict[int, Lease] = {}
+
+    # --- keys -------------------------------------------------------------------------------------------
+
+    def key(self, name: str) -> Key:
+        """Return the key of that name, made if need be."""
+        key = self.keys.get(name)
+        if key is None:
+            if self._free_numbers:
+                number = self._free_numbers.pop()
+            else:
+                number = len(self._keys_by_number)
+                self._keys_by_number.append(None)
+            key = self.keys[name] = self.discipline.new_key(name, number)
+            self._keys_by_number[number] = key
+            self._usage.keys += 1
+        return key
+
+    def key_at(self, number: int) -> Key:
+        """Return the key of that number."""
+        key = self._keys_by_number[number]
+        assert key is not None, "a message's key is forgotten"
+        return key
+
+    def name_of(self, number: int) -> str:
+        """Return a key's name, or nothing if it is forgotten."""
+        key = self._keys_by_number[number]
+        return "" if key is None else key.name
+
+    def _forget(self, key: Key) -> None:
+        """Forget a key that has no message and no place in the discipline."""
+        if not key.live and not key.active and self._keys_by_number[key.number] is key:
+            self._usage.keys -= 1
+            del self.keys[key.name]
+            self._keys_by_number[key.number] = None
+            self._free_numbers.append(key.number)
+
+    # --- waiting ----------------------------------------------------------------------------------------
+
+    def push(
+        self,
+        names: Sequence[str],
+        key_index: Sequence[int] | None,
+        sizes: Sequence[int],
+        weights: Sequence[int] | None,
+        costs: Sequence[int] | None,
+        time_ms: int,
+    ) -> int:
+        """Append a batch to the log and let it wait. Return its first offset."""
+        keys = [self.key(name) for name in names]
+        count = len(sizes)
+        if key_index is None:
+            numbers = [keys[0].number] * count
+        else:
+            of_place = [key.number for key in keys]
+            numbers = [of_place[place] for place in key_index]
+        first = self.log.append(numbers, sizes, time_ms, weights, costs)
+        if weights is None:
+            for key in keys:
+                if key.weight != 1:
+                    self.discipline.reweigh(key, 1)
+        else:
+            newest = dict(zip(key_index if key_index is not None else repeat(0), weights, strict=False))
+            for place, weight in newest.items():
+                if keys[place].weight != weight:
+                    self.discipline.reweigh(keys[place], weight)
+        self.discipline.push(keys, key_index, first, count)
+        self._usage.messages += count
+        for key in keys:
+            if not key.live:
+                self._forget(key)
+        return first
+
+    def retry_due(self, offset: int, now_ns: int) -> None:
+        """Let a delayed message wait again, if its time has come."""
+        due_ns = self.delayed.get(offset)
+        if due_ns is not None and due_ns <= now_ns:
+            del self.delayed[offset]
+            self.discipline.push_back(self.key_at(self.log.key_number(offset)), offset)
+
+    def purge(self, writes: list[Write]) -> int:
+        """Finish all that waits or is delayed. Leased messages stay."""
+        for offset in list(self.attempts):
+            if offset not in self.epochs:
+                del self.attempts[offset]
+                writes.append(DeleteAttempt(self.log.number, offset))
+        purged = self.log.purge(list(self.epochs), writes)
+        self.delayed.clear()
+        live = Counter(number for lease in self.leases.values() for number in self._held_numbers(lease))
+        weights = {name: key.weight for name, key in self.keys.items()}
+        old = self._keys_by_number
+        self.discipline = self._make(self.log, self.log.spec.quantum, self._forget)
+        self.keys = {}
+        self._keys_by_number = [None] * len(old)
+        self._free_numbers = []
+        for number, key in enumerate(old):
+            if key is not None and live[number]:
+                kept = self.discipline.new_key(key.name, number)
+                kept.live, kept.weight = live[number], weights[key.name]
+                self.keys[key.name] = self._keys_by_number[number] = kept
+            else:
+                self._free_numbers.append(number)
+        self._usage.keys += len(self.keys) - len(weights)
+        self._usage.messages -= purged
+        return purged
+
+    def _held_numbers(self, lease: Lease) -> list[int]:
+        return [lease.numbers[place] for place in places(lease.held)]
+
+    # --- delivering -------------------------------------------------------------------------------------
+
+    @property
+    def can_deliver(self) -> bool:
+        """Whether somebody can take something and something waits."""
+        return bool(self.ready) and self.discipline.waiting > 0
+
+    def refresh(self, consumer: Consumer) -> None:
+        """Put a consumer in the row of those that can take something, if it can."""
+        if not consumer.ready and consumer.has_credit:
+            consumer.ready = True
+            self.ready.append(consumer)
+
+    def deliver(self, epoch: int, now_ns: int) -> Delivery | None:
+        """Lease what is next to the consumer whose turn it is. None: what is next is too large for it now."""
+        consumer = self.ready.popleft()
+        share = -(-self.discipline.waiting // (len(self.ready) + 1))
+        count = min(consumer.messages, limits.DELIVERY_MESSAGES_MAX, share)
+        bytes_max = min(consumer.bytes, limits.DELIVERY_BYTES_MAX)
+        offsets, numbers = self.discipline.take(count, bytes_max, force=not consumer.leases)
+        consumer.ready = False
+        if not offsets:
+            return None
+        spec = self.log.spec
+        deadline_ns = now_ns + spec.visibility_timeout_ms * limits.MS_NS
+        lease = Lease(epoch, consumer.number, offsets, numbers, deadline_ns)
+        self.leases[epoch] = lease
+        self.epochs.update(zip(offsets, repeat(epoch)))
+        self._expiries.add(deadline_ns, self.log.number, epoch)
+        self._dirty[epoch] = lease
+        delivery = self._delivery(lease, now_ns)
+        consumer.spend(len(offsets), sum(delivery.sizes))
+        if consumer.once:
+            del self.consumers[consumer.number]
+        else:
+            consumer.leases[epoch] = lease
+            self.refresh(consumer)
+        return delivery
+
+    def _delivery(self, lease: Lease, now_ns: int) -> Delivery:
+        offsets = lease.offsets
+        pages, sizes, times_ms, weights = self._columns(offsets)
+        dictionary = {number: index for index, number in enumerate(dict.fromkeys(lease.numbers))}
+        attempts = None
+        if self.attempts:
+            get = self.attempts.get
+            counts = [attempt.count if (attempt := get(offset)) else 0 for offset in offsets]
+            attempts = counts if any(counts) else None
+        return Delivery(
+            consumer=lease.consumer,
+            queue=self.log.number,
+            queue_name=self.log.spec.name,
+            epoch=lease.epoch,
+            leased_at_ns=now_ns,
+            deadline_ns=lease.deadline_ns,
+            offsets=offsets,
+            pages=pages,
+            sizes=sizes,
+            times_ms=times_ms,
+            keys=[self.key_at(number).name for number in dictionary],
+            key_index=[dictionary[number] for number in lease.numbers],
+            weights=weights,
+            attempts=attempts,
+        )
+
+    def _columns(
+        self, offsets: Sequence[int]
+    ) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int] | None]:
+        """Return pages, sizes, times and weights of these messages."""
+        segments = self.log.segments
+        number = offsets[0] >> BITS
+        if len(offsets) > 1 and min(offsets) >> BITS == number == max(offsets) >> BITS:
+            # All in one segment, as in a queue without a backlog: columns are picked without a loop.
+            segment = segments[number]
+            pick = itemgetter(*[offset & MASK for offset in offsets])
+            first = segment.first
+            pages: Sequence[int] = [first + place for place in pick(segment.pages)]
+            weights = None if segment.weights is None else pick(segment.weights)
+            return pages, pick(segment.sizes), pick(segment.times_ms), weights
+        pages = []
+        sizes = []
+        times_ms = []
+        weighted = False
+        for offset in offsets:
+            segment = segments[offset >> BITS]
+            place = offset & MASK
+            pages.append(segment.first + segment.pages[place])
+            sizes.append(segment.sizes[place])
+            times_ms.append(segment.times_ms[place])
+            if segment.weights is not None:
+                weighted = True
+        if not weighted:
+            return pages, sizes, times_ms, None
+        columns = ((segments[offset >> BITS].weights, offset & MASK) for offset in offsets)
+        return pages, sizes, times_ms, [1 if column is None else column[place] for column, place in columns]
+
+    # --- ending leases ----------------------------------------------------------------------------------
+
+    def ack(self, lease: Lease, mask: int, writes: list[Write]) -> None:
+        """Finish held messages."""
+        if mask == (1 << len(lease.offsets)) - 1:
+            offsets, numbers = lease.offsets, lease.numbers
+        else:
+            taken = list(places(mask))
+            offsets = [lease.offsets[place] for place in taken]
+            numbers = [lease.numbers[place] for place in taken]
+        # The lease's record may stay as it is while others are held: what is finished is leased to nobody.
+        self._end(lease, mask, offsets)
+        self.log.finish(offsets, writes)
+        self._usage.messages -= len(offsets)
+        by_number = self._keys_by_number
+        for number in numbers:
+            key = by_number[number]
+            key.live -= 1  # type: ignore[union-attr]
+            if not key.live:  # type: ignore[union-attr]
+                self._forget(key)  # type: ignore[arg-type]
+        if self.attempts:
+            for offset in offsets:
+                if self.attempts.pop(offset, None) is not None:
+                    writes.append(DeleteAttempt(self.log.number, offset))
+
+    def release(self, lease: Lease, mask: int) -> None:
+        """Let held messages wait again, before the others of their keys, as if they had not been delivered."""
+        taken = list(places(mask))
+        self._end(lease, mask, [lease.offsets[place] for place in taken])
+        self._dirty[lease.epoch] = lease
+        for place in reversed(taken):
+            self.discipline.push_front(self.key_at(lease.numbers[place]), lease.offsets[place])
+
+    def fail(self, lease: Lease, mask: int, error: str, now_ns: int, writes: list[Write]) -> None:
+        """Count an attempt: the first failure is tried again at once, later ones after a growing delay."""
+        taken = list(places(mask))
+        self._end(lease, mask, [lease.offsets[place] for place in taken])
+        self._dirty[lease.epoch] = lease
+        for place in taken:
+            offset = lease.offsets[place]
+            before = self.attempts.get(offset)
+            count = before.count + 1 if before else 1
+            due_ns = now_ns + backoff_ms(count) * limits.MS_NS
+            self.attempts[offset] = Attempt(count, due_ns, error)
+            writes.append(PutAttempt(self.log.number, offset, count, due_ns, error))
+            if due_ns <= now_ns:
+                self.discipline.push_back(self.key_at(lease.numbers[place]), offset)
+            else:
+                self.delayed[offset] = due_ns
+                self._retries.add(due_ns, self.log.number, offset)
+
+    def extend(self, lease: Lease, mask: int, deadline_ns: int) -> None:
+        """Give held messages another deadline."""
+        lease.extend(mask, deadline_ns)
+        self._dirty[lease.epoch] = lease
+        self._expiries.add(lease.next_deadline_ns(), self.log.number, lease.epoch)
+
+    def _end(self, lease: Lease, mask: int, offsets: Sequence[int]) -> None:
+        """Take note that leases have ended, and give their consumer its credit back if it has no other."""
+        assert lease.held & mask == mask, "a lease ends twice"
+        lease.held &= ~mask
+        epochs = self.epochs
+        for offset in offsets:
+            del epochs[offset]
+        if not lease.held:
+            del self.leases[lease.epoch]
+            self._dirty[lease.epoch] = lease
+            self._expiries.drop()
+        consumer = self.consumers.get(lease.consumer)
+        if consumer is None:
+            return
+        if not lease.held:
+            consumer.leases.pop(lease.epoch, None)
+        if consumer.refill:
+            consumer.grant(len(offsets), sum(map(self.log.size, offsets)))
+        self.refresh(consumer)
+
+    def expire(self, epoch: int, now_ns: int, writes: list[Write]) -> int:
+        """End the leases of a delivery whose deadline has come, and return how many."""
+        lease = self.leases.get(epoch)
+        if lease is None:
+            return 0
+        mask = lease.expired(now_ns)
+        if mask:
+            self.fail(lease, mask, "lease expired", now_ns, writes)
+        if lease.held:
+            self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
+        return mask.bit_count()
+
+    def close_leases(self, writes: list[Write]) -> None:
+        """Write the records of the deliveries that changed in this step."""
+        for epoch, lease in self._dirty.items():
+            if lease.held:
+                full = lease.held == (1 << len(lease.offsets)) - 1
+                offsets = lease.offsets if full else [lease.offsets[place] for place in places(lease.held)]
+                writes.append(PutLease(self.log.number, epoch, lease.consumer, offsets, lease.deadlines()))
+            else:
+                writes.append(DeleteLease(self.log.number, epoch))
+        self._dirty.clear()
+
+    # --- consumers --------------------------------------------------------------------------------------
+
+    def detach(self, consumer: Consumer) -> list[Lease]:
+        """Forget a consumer and return the deliveries that it holds leases of."""
+        del self.consumers[consumer.number]
+        if consumer.ready:
+            self.ready.remove(consumer)
+            consumer.ready = False
+        return list(consumer.leases.values())
+
+    def remove(self) -> None:
+        """Give up everything: the queue is deleted."""
+        self._usage.messages -= self.discipline.waiting + len(self.delayed) + len(self.epochs)
+        self._usage.keys -= len(self.keys)
+        self.log.remove()
+
+    # --- looking ----------------------------------------------------------------------------------------
+
+    def stats(self, *, with_keys: bool) -> QueueStats:
+        """Return the queue at a glance."""
+        return QueueStats(
+            number=self.log.number,
+            spec=self.log.spec,
+            depth=self.discipline.waiting + len(self.delayed),
+            delayed=len(self.delayed),
+            in_flight=len(self.epochs),
+            consumers=len(self.consumers),
+            active_keys=len(self.keys),
+            next_offset=self.log.next_offset,
+            keys=self._key_stats() if with_keys else (),
+        )
+
+    def _key_stats(self) -> tuple[KeyStats, ...]:
+        elsewhere = Counter(number for lease in self.leases.values() for number in self._held_numbers(lease))
+        elsewhere.update(self.log.key_number(offset) for offset in self.delayed)
+        stats = [
+            KeyStats(key.name, key.live - elsewhere[key.number], self.discipline.deficit(key), key.weight)
+            for key in self.keys.values()
+        ]
+        stats.sort(key=lambda each: (-each.pending, each.key))
+        return tuple(stats[: limits.STATS_KEYS_MAX])
+
+    # --- recovery ---------------------------------------------------------------------------------------
+
+    def restore_lease(self, record: PutLease) -> None:
+        """Take back a delivery, in the order of epochs; what no row covers falls away in `restored`."""
+        lease = Lease(record.epoch, 0, list(record.offsets), [], record.deadlines_ns[0])
+        if len(record.deadlines_ns) > 1:
+            lease.deadlines_ns = dict(enumerate(record.deadlines_ns))
+        self.leases[record.epoch] = lease
+        for offset in record.offsets:
+            before = self.epochs.get(offset)
+            if before is None or before < record.epoch:
+                self.epochs[offset] = record.epoch
+
+    def restored(self) -> None:
+        """End recovery: let everything wait that is not finished, leased or delayed."""
+        self.log.restored()
+        self._restore_leases()
+        self.attempts = {o: a for o, a in self.attempts.items() if self.log.time_ms(o) is not None}
+        for offset, attempt in self.attempts.items():
+            if offset not in self.epochs:
+                self.delayed[offset] = attempt.due_ns
+                self._retries.add(attempt.due_ns, self.log.number, offset)
+        lanes: dict[int, list[int]] = {}
+        elsewhere = self.epochs.keys() | self.delayed.keys() if self.epochs or self.delayed else ()
+        for segment in self.log.segments.values():
+            first, finished = segment.first, segment.finished
+            for offset, number in enumerate(segment.keys, first):
+                if finished >> (offset - first) & 1:
+                    continue
+                if number in lanes:
+                    lanes[number].append(offset)
+                else:
+                    lanes[number] = [offset]
+        for number, offsets in lanes.items():
+            key = self.key_at(number)
+            key.live = len(offsets)
+            self._usage.messages += len(offsets)
+            key.weight = self._newest_weight(offsets[-1])
+            waiting = [o for o in offsets if o not in elsewhere] if elsewhere else offsets
+            if waiting:
+                self.discipline.restore(key, waiting)
+        for key in list(self.keys.values()):
+            self._forget(key)
+
+    def _newest_weight(self, offset: int) -> int:
+        weights = self.log.segments[offset >> BITS].weights
+        return 1 if weights is None else weights[offset & MASK]
+
+    def _restore_leases(self) -> None:
+        for epoch, lease in list(self.leases.items()):
+            held = 0
+            for place, offset in enumerate(lease.offsets):
+                if self.epochs.get(offset) == epoch:
+                    if self.log.time_ms(offset) is None:
+                        del self.epochs[offset]
+                    else:
+                        held |= 1 << place
+            lease.held = held
+            if not held:
+                del self.leases[epoch]
+                self._dirty[epoch] = lease
+                continue
+            known = self.log.key_number
+            lease.numbers = [known(o) if held >> place & 1 else 0 for place, o in enumerate(lease.offsets)]
+            self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
+
+
+def backoff_ms(attempts: int) -> int:
+    """Return how long a message waits after its n-th failure: not at all, then longer and longer."""
+    if attempts <= 1:
+        return 0
+    doublings = min(attempts - 2, 30)
+    return min(limits.RETRY_BACKOFF_MS_FIRST << doublings, limits.RETRY_BACKOFF_MS_MAX)
