@@ -26,6 +26,8 @@ from fila.storage import keys, records
 from fila.storage.store import Change, Family, Store
 
 Bytes = bytes | bytearray | memoryview
+# (queue number, first offset, page)
+KeepPage = Callable[[int, int, records.Page], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,13 @@ NOTHING = Written(0, 0, 0)
 class Committer:
     """Writes outcomes to a store: `write` on the loop, `sync` in a worker thread.
 
-    `next_queue` is the smallest queue number that was never given, as recovery found it.
+    `next_queue` is the smallest queue number that was never given, as recovery found it. `keep` is given each new page:
+    what was just written is what is most likely to be read next.
     """
 
-    def __init__(self, store: Store, next_queue: int = 1) -> None:
+    def __init__(self, store: Store, next_queue: int = 1, keep: KeepPage = lambda _queue, _first, _page: None) -> None:
         self._store = store
+        self._keep = keep
         self._next_queue = next_queue
 
     def write(self, outcome: Outcome, bodies: Mapping[int, Bytes | Sequence[Bytes]]) -> Written:
@@ -57,7 +61,7 @@ class Committer:
         """
         if not outcome.writes:
             return NOTHING
-        batch = _Batch(bodies)
+        batch = _Batch(bodies, self._keep)
         for write in outcome.writes:
             _ADD[type(write)](batch, write)
         self._next_queue = max(self._next_queue, batch.next_queue)
@@ -76,9 +80,10 @@ class Committer:
 class _Batch:
     """The changes and drops of one step so far."""
 
-    __slots__ = ("_bodies", "changes", "drops", "next_queue")
+    __slots__ = ("_bodies", "_keep", "changes", "drops", "next_queue")
 
-    def __init__(self, bodies: Mapping[int, Bytes | Sequence[Bytes]]) -> None:
+    def __init__(self, bodies: Mapping[int, Bytes | Sequence[Bytes]], keep: KeepPage) -> None:
+        self._keep = keep
         self._bodies = {
             queue: _Pieces((pieces,) if isinstance(pieces, Bytes) else pieces)
             for queue, pieces in bodies.items()
@@ -124,8 +129,9 @@ class _Batch:
 
     def put_page(self, write: PutPage) -> None:
         parts = self._bodies[write.queue].take(write.begin, write.end)
-        value = b"".join((records.page_head(write.sizes), *parts))
-        self.changes.append((Family.MESSAGES, keys.offset_key(write.queue, write.first), value))
+        page = records.encode_page(write.sizes, parts)
+        self._keep(write.queue, write.first, page)
+        self.changes.append((Family.MESSAGES, keys.offset_key(write.queue, write.first), page.value))
 
     def delete_row(self, write: DeleteRow) -> None:
         self.changes.append((Family.INDEX, keys.offset_key(write.queue, write.first), None))

@@ -38,7 +38,12 @@ def recover(store: Store, now_ns: int) -> tuple[Scheduler, Recovered]:
     """
     state, incarnation = _open_meta(store)
     now_ns = max(now_ns, state.now_ns)
-    scheduler = Scheduler(now_ns=now_ns, incarnation=incarnation, first_step=state.step)
+    scheduler = Scheduler(
+        now_ns=now_ns,
+        incarnation=incarnation,
+        first_step=state.step,
+        next_queue_number=state.next_queue,
+    )
     reading = _Reading(store, scheduler)
     reading.queues()
     next_queue = max(state.next_queue, max(reading.numbers, default=0) + 1)

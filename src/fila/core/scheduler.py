@@ -378,6 +378,7 @@ class Scheduler:
 
     def restore_queue(self, record: o.PutQueue) -> None:
         """Take back a queue; its other records follow."""
+        self.next_queue_number = max(self.next_queue_number, record.number + 1)
         self._add_queue(QueueLog(record.number, record.spec, record.created_at_ms, self._usage, record.next_offset))
 
     def restore_progress(self, record: o.PutProgress) -> None:

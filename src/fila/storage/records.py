@@ -7,7 +7,7 @@ refused with a StoreCorruptError that names family, key and remedy; nothing is g
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from struct import Struct, pack
 from typing import NamedTuple
@@ -365,12 +365,12 @@ def _decode_row_of_one(key: bytes, value: bytes, flags: int, step: int, columns:
 # --- pages --------------------------------------------------------------------------------------------
 
 
-def page_head(sizes: Sequence[int]) -> bytes:
-    """Return what stands before the bodies of a page. The table has positions in the value, so a body is one slice."""
+def encode_page(sizes: Sequence[int], bodies: Iterable[bytes | memoryview]) -> Page:
+    """Lay out a page of bodies that come in pieces. The table has positions in the value, so a body is one slice."""
     count = len(sizes)
-    return _PAGE.pack(_VERSION, count) + pack(
-        f"<{count + 1}I", *accumulate(sizes, initial=_PAGE.size + 4 * (count + 1))
-    )
+    bounds = list(accumulate(sizes, initial=_PAGE.size + 4 * (count + 1)))
+    head = _PAGE.pack(_VERSION, count) + pack(f"<{count + 1}I", *bounds)
+    return Page(b"".join((head, *bodies)), bounds)
 
 
 def decode_page(key: bytes, value: bytes) -> Page:

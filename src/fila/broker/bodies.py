@@ -1,0 +1,70 @@
+"""Bodies on their way out: slices of pages, read once and kept while they are likely to be asked for again.
+
+No body is parsed or copied on its own: neighbours in a page leave as one slice.
+"""
+
+from fila import limits
+from fila.core.outcome import Delivery
+from fila.errors import StoreCorruptError
+from fila.storage import keys, records
+from fila.storage.store import Family, Store
+
+PageKey = tuple[int, int]
+
+
+class Bodies:
+    """Reads pages through a cache of fixed size."""
+
+    def __init__(self, store: Store, cache_bytes_max: int = limits.PAGE_CACHE_BYTES) -> None:
+        self._store = store
+        self._cache_bytes_max = cache_bytes_max
+        self._cache_bytes = 0
+        # Oldest first. Deliveries of many keys go back and forth between pages; age is as good a guess as use, and cheaper.
+        self._pages: dict[PageKey, records.Page] = {}
+
+    def slices(self, delivery: Delivery) -> list[bytes]:
+        """Return pieces whose concatenation is all bodies of a delivery, in order. Raises StoreError."""
+        slices: list[bytes] = []
+        queue = delivery.queue
+        cached = self._pages.get
+        first = -1
+        begin = end = 0
+        value = b""
+        bounds: memoryview | tuple[int, ...] | list[int] = ()
+        for offset, page_first in zip(delivery.offsets, delivery.pages, strict=True):
+            if page_first != first:
+                if begin != end:
+                    slices.append(value[begin:end])
+                first = page_first
+                value, bounds = cached((queue, first)) or self._read(queue, first)  # type: ignore[assignment]
+                begin = end = 0
+            place = offset - first
+            start = bounds[place]
+            if start != end:
+                if begin != end:
+                    slices.append(value[begin:end])
+                begin = start
+            end = bounds[place + 1]
+        if begin != end:
+            slices.append(value[begin:end])
+        return slices
+
+    def _read(self, queue: int, first: int) -> records.Page:
+        key = keys.offset_key(queue, first)
+        value = self._store.get(Family.MESSAGES, key)
+        if value is None:
+            raise StoreCorruptError(
+                f"the page {key.hex()} of the store is missing: restore the data directory from a backup"
+            )
+        page = records.decode_page(key, value)
+        self.keep(queue, first, page)
+        return page
+
+    def keep(self, queue: int, first: int, page: records.Page) -> None:
+        """Take a page into the cache; the oldest make room."""
+        pages = self._pages
+        pages[queue, first] = page
+        self._cache_bytes += len(page.value)
+        while self._cache_bytes > self._cache_bytes_max and len(pages) > 1:
+            oldest = next(iter(pages))
+            self._cache_bytes -= len(pages.pop(oldest).value)

@@ -1,0 +1,385 @@
+"""The host of the core: takes commands, steps, commits, and lets out what is durable.
+
+It runs in the asyncio thread; only the sync runs in another, one at a time. While a sync runs, commands collect; when it
+ends, they are one step and one batch, and while that is synced the results of the one before go out. So the window
+under load is the length of a sync, and without load there is none.
+
+After a failed write or sync memory may be ahead of the disk: everybody who waits is told that the outcome is
+unknown, the state is dropped, and the store is opened again until it works.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fila import limits
+from fila.broker.bodies import Bodies
+from fila.broker.clock import Clock
+from fila.broker.commit import Committer
+from fila.broker.recovery import Recovered, recover
+from fila.broker.reports import Reports
+from fila.broker.sinks import Sink
+from fila.core.commands import Attach, Command, CreateQueue, Detach, Enqueue
+from fila.core.outcome import DropQueue, Enqueued, Outcome
+from fila.core.scheduler import Scheduler
+from fila.errors import FilaError, LimitError, StoreError, UnavailableError
+from fila.storage import keys
+from fila.storage.store import Store
+from fila.telemetry.metrics import NoTelemetry, Telemetry
+
+logger = logging.getLogger(__name__)
+
+Reply = Callable[[Any], None]
+# What a broker that stops no longer takes: everything that begins something.
+BEGINNINGS = (Enqueue, Attach, CreateQueue)
+
+
+class Broker:
+    """One shard: one scheduler with one store."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
+        disk_free_bytes_min: int = limits.DISK_FREE_BYTES_MIN,
+    ) -> None:
+        self._open_store = open_store
+        self._clock = clock or Clock()
+        self._reports = Reports(telemetry or NoTelemetry(), self._clock)
+        self._disk_free_bytes_min = disk_free_bytes_min
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="fila-sync")
+        self._compactor = ThreadPoolExecutor(1, thread_name_prefix="fila-compact")
+        self._requests = 0
+        self._waiting: dict[int, Reply] = {}
+        self._bodies_waiting: dict[int, bytes] = {}
+        self._consumers = 0
+        self._sinks: dict[int, Sink] = {}
+        self._commands: deque[Command] = deque()
+        self._commands_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # The step that is being synced, or that nothing was written for and that waits for its turn to go out.
+        self._unreleased: Outcome | None = None
+        self._turn_handle: asyncio.Handle | None = None
+        self._wake_handle: asyncio.TimerHandle | None = None
+        self._draining = False
+        self._disk_full = False
+        self._failure: FilaError | None = None
+        self.recovered: Recovered
+        self._store: Store
+        self._scheduler: Scheduler
+        self._committer: Committer
+        self._bodies: Bodies
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    def open(self) -> Recovered:
+        """Open the store and take back what it holds. Raises StoreError."""
+        self._loop = asyncio.get_running_loop()
+        store = self._open_store()
+        try:
+            self._scheduler, self.recovered = recover(store, self._clock.now_ns())
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
+        self._clock.not_before(self.recovered.now_ns)
+        self._bodies = Bodies(store)
+        self._committer = Committer(store, self.recovered.next_queue, self._bodies.keep)
+        self._failure = None
+        self._look_at_disk(store.free_bytes())
+        self._wake_soon()
+        return self.recovered
+
+    async def stop(self) -> None:
+        """Take nothing new, let consumers give back what they hold, finish the commit and close the store."""
+        self._draining = True
+        stopping = UnavailableError("the broker is stopping: connect again when it is back")
+        for sink in list(self._sinks.values()):
+            sink.close(stopping)
+        deadline = self._loop.time() + limits.DRAIN_TIMEOUT_MS / 1_000
+        while self._sinks and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for consumer in list(self._sinks):
+            self._sinks.pop(consumer)
+            if self._failure is None:
+                self.submit(Detach(0, consumer))
+        await self._idle.wait()
+        if self._wake_handle:
+            self._wake_handle.cancel()
+        failed, self._failure = self._failure, stopping
+        await self._loop.run_in_executor(None, self._worker.shutdown)
+        await self._loop.run_in_executor(None, self._compactor.shutdown)
+        if failed is None:
+            self._store.close()
+
+    # --- what edges call --------------------------------------------------------------------------------
+
+    def expect(self, reply: Reply) -> int:
+        """Return a request number; the reply to the command that carries it is given to `reply`, on the loop."""
+        self._requests += 1
+        self._waiting[self._requests] = reply
+        return self._requests
+
+    def forget(self, request: int) -> None:
+        """Give up waiting for a reply."""
+        self._waiting.pop(request, None)
+
+    def submit(self, command: Command, bodies: bytes = b"") -> None:
+        """Take a command for the next step; `bodies` belong to an Enqueue. Raises LimitError or UnavailableError."""
+        refusal = self._refusal(command)
+        if refusal is not None:
+            self._waiting.pop(getattr(command, "request", 0), None)
+            raise refusal
+        if type(command) is Enqueue:
+            self._bodies_waiting[command.request] = bodies
+            self._commands_bytes += len(bodies)
+            if self._commands_bytes > limits.PENDING_BYTES_MAX // 2:
+                self._room.clear()
+        self._commands.append(command)
+        self._idle.clear()
+        if self._turn_handle is None and self._unreleased is None:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    async def ask(self, build: Callable[[int], Command], bodies: bytes = b"") -> Any:
+        """Submit a command and return its reply; an error reply is raised."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def answer(value: object) -> None:
+            if not future.done():
+                future.set_result(value)
+
+        self.submit(build(self.expect(answer)), bodies)
+        reply = await future
+        if isinstance(reply, FilaError):
+            raise reply
+        return reply
+
+    def open_consumer(self, sink: Sink) -> int:
+        """Return a consumer number; what is delivered to it goes to the sink."""
+        self._consumers += 1
+        self._sinks[self._consumers] = sink
+        return self._consumers
+
+    def close_consumer(self, consumer: int) -> None:
+        """Forget a consumer's sink, when its Detach has been submitted."""
+        self._sinks.pop(consumer, None)
+
+    async def room(self) -> None:
+        """Wait while more is pending than the broker should take on."""
+        if not self._room.is_set():
+            await self._room.wait()
+
+    def _refusal(self, command: Command) -> FilaError | None:
+        if self._failure is not None:
+            return self._failure
+        beginning = isinstance(command, BEGINNINGS)
+        if self._draining and beginning:
+            return UnavailableError("the broker is stopping: connect again when it is back")
+        if not beginning:
+            return None
+        if (
+            len(self._commands) >= limits.PENDING_COMMANDS_MAX
+            or self._commands_bytes > limits.PENDING_BYTES_MAX
+        ):
+            return LimitError("the broker has as much waiting for the disk as it may hold: try again in a moment")
+        if self._disk_full and not isinstance(command, Attach):
+            self._look_at_disk(self._store.free_bytes())
+            if self._disk_full:
+                return LimitError(
+                    f"the disk of the broker has less than {self._disk_free_bytes_min // limits.MIB} MiB left: "
+                    "make room; what is stored can be consumed meanwhile"
+                )
+        return None
+
+    # --- the turn ---------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Step what has collected, write it, and begin its sync."""
+        self._turn_handle = None
+        if self._failure is not None or self._unreleased is not None:
+            return
+        begin_ns = self._clock.now_ns()
+        commands = self._take_commands()
+        outcome = self._scheduler.step(begin_ns, commands)
+        stepped_ns = self._clock.now_ns()
+        bodies: dict[int, list[bytes]] = {}
+        if self._bodies_waiting:
+            for request, reply in outcome.replies:
+                body = self._bodies_waiting.pop(request, None)
+                if body is not None and type(reply) is Enqueued:
+                    bodies.setdefault(reply.queue_number, []).append(body)
+        try:
+            written = self._committer.write(outcome, bodies)
+        except StoreError as error:
+            self._fail(error, outcome)
+            return
+        self._unreleased = outcome
+        report = self._reports.stepped(outcome, len(commands), begin_ns, stepped_ns, written)
+        if outcome.must_sync:
+            sync = self._loop.run_in_executor(self._worker, self._sync)
+            sync.add_done_callback(lambda done: self._synced(done, report))
+        else:
+            self._release()
+
+    def _take_commands(self) -> list[Command]:
+        """Take what has collected, up to what one commit may hold."""
+        commands = self._commands
+        if self._commands_bytes <= limits.COMMIT_BYTES_MAX:
+            self._commands = deque()
+            self._commands_bytes = 0
+            self._room.set()
+            return list(commands)
+        taken: list[Command] = []
+        taken_bytes = 0
+        while commands and taken_bytes < limits.COMMIT_BYTES_MAX:
+            command = commands.popleft()
+            taken.append(command)
+            if type(command) is Enqueue:
+                taken_bytes += len(self._bodies_waiting[command.request])
+        self._commands_bytes -= taken_bytes
+        if self._commands_bytes <= limits.PENDING_BYTES_MAX // 2:
+            self._room.set()
+        return taken
+
+    def _sync(self) -> int:
+        """Make what is written durable; in the worker thread. Return how much room the disk has."""
+        self._committer.sync()
+        return self._store.free_bytes()
+
+    def _synced(self, done: "asyncio.Future[int]", report: Callable[[], None] | None) -> None:
+        error = done.exception()
+        if error is not None:
+            self._fail(error, None)
+            return
+        self._look_at_disk(done.result())
+        if report is not None:
+            report()
+        self._release()
+
+    def _release(self) -> None:
+        """Let out the step that is durable; the next one begins first, so that its sync runs meanwhile."""
+        outcome, self._unreleased = self._unreleased, None
+        assert outcome is not None
+        if self._commands and self._turn_handle is None:
+            if outcome.must_sync:
+                self._turn()
+            else:
+                self._turn_handle = self._loop.call_soon(self._turn)
+        else:
+            self._wake_later()
+        self._give(outcome)
+        if not self._commands and self._unreleased is None:
+            self._idle.set()
+
+    def _give(self, outcome: Outcome) -> None:
+        """Give replies, closings and deliveries, in this order."""
+        waiting = self._waiting
+        for request, reply in outcome.replies:
+            take = waiting.pop(request, None)
+            if take is not None:
+                take(reply)
+        for consumer, error in outcome.closings:
+            sink = self._sinks.pop(consumer, None)
+            if sink is not None:
+                sink.close(error)
+        for delivery in outcome.deliveries:
+            sink = self._sinks.get(delivery.consumer)
+            if sink is None:
+                continue
+            try:
+                sink.deliver(delivery, self._bodies.slices(delivery))
+            except StoreError as error:
+                logger.exception("cannot read the bodies of a delivery of queue %s", delivery.queue_name)
+                sink.close(error)
+        for write in outcome.writes:
+            if type(write) is DropQueue:
+                self._compact(write.number)
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def _wake_later(self) -> None:
+        """See to it that a step happens when something falls due."""
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+            self._wake_handle = None
+        due_ns = self._scheduler.next_wake_ns()
+        if due_ns is not None:
+            delay_ns = max(0, due_ns - self._clock.now_ns())
+            self._wake_handle = self._loop.call_later(delay_ns / limits.SECOND_NS, self._wake_soon)
+
+    def _wake_soon(self) -> None:
+        self._wake_handle = None
+        self._idle.clear()
+        if self._turn_handle is None and self._unreleased is None:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    # --- trouble ----------------------------------------------------------------------------------------
+
+    def _look_at_disk(self, free_bytes: int) -> None:
+        full = free_bytes < self._disk_free_bytes_min
+        if full != self._disk_full:
+            self._disk_full = full
+            if full:
+                logger.error("the disk is nearly full: no more messages are taken until there is room")
+            else:
+                logger.info("the disk has room again: messages are taken")
+
+    def _fail(self, error: BaseException, outcome: Outcome | None) -> None:
+        """Tell everybody that the outcome is unknown, drop the state, and open the store again."""
+        logger.error("the store failed, and is opened again: %s", error)
+        reason = UnavailableError(f"the broker could not store it, and the outcome is unknown: {error}")
+        self._failure = reason
+        self._unreleased = None
+        self._commands.clear()
+        self._commands_bytes = 0
+        self._bodies_waiting.clear()
+        self._room.set()
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            reply(reason)
+        sinks, self._sinks = self._sinks, {}
+        for sink in sinks.values():
+            sink.close(reason)
+        self._store.close()
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+            self._wake_handle = None
+        self._idle.set()
+        if not isinstance(error, StoreError):
+            raise error
+        self._loop.call_soon(self._reopen)
+
+    def _reopen(self) -> None:
+        if self._draining:
+            return
+        try:
+            self.open()
+        except StoreError as error:
+            reason = UnavailableError(f"the broker cannot use its store, and tries again: {error}")
+            self._failure = reason
+            logger.warning("the store cannot be opened yet: %s", error)
+            self._loop.call_later(limits.REOPEN_INTERVAL_MS / 1_000, self._reopen)
+        else:
+            logger.info("the store is open again: %d messages", self.recovered.messages)
+
+    def _compact(self, queue: int) -> None:
+        """Give the space of a deleted queue back, without haste."""
+        store = self._store
+
+        def compact() -> None:
+            for family, first, end in keys.queue_ranges(queue):
+                store.compact(family, first, end)
+
+        def done(result: Any) -> None:
+            if result.exception() is not None:
+                logger.warning("the space of a deleted queue is not given back yet: %s", result.exception())
+
+        self._compactor.submit(compact).add_done_callback(done)
