@@ -1,0 +1,80 @@
+"""The body of a message as bytes: headers and payload in protobuf's encoding, without a protobuf object.
+
+Field 2 is a map<string, string>, field 3 is bytes, as in messages.proto. The common shapes, a payload alone or with
+a few headers, are read and written here; whatever else a client may have sent is left to the generated code.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from fila.errors import InvalidArgumentError
+from fila.wire.v1.messages_pb2 import Body
+
+_HEADERS_TAG = b"\x12"
+_PAYLOAD_TAG = b"\x1a"
+_PAYLOAD_TAG_BYTE = 0x1A
+
+
+def varint(value: int) -> bytes:
+    """Encode a number that is not negative."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def payload_head(payload_bytes: int) -> bytes:
+    """Return what stands before a payload of this length; an empty payload is left out."""
+    return _PAYLOAD_TAG + varint(payload_bytes) if payload_bytes else b""
+
+
+def headers_part(headers: Mapping[str, str]) -> bytes:
+    """Encode headers, in their order."""
+    out: list[bytes] = []
+    for name, value in headers.items():
+        try:
+            key_bytes, value_bytes = name.encode(), value.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise InvalidArgumentError(f"header {name!r}: {value!r} is not a pair of texts") from error
+        key_size, value_size = varint(len(key_bytes)), varint(len(value_bytes))
+        entry_bytes = 2 + len(key_size) + len(key_bytes) + len(value_size) + len(value_bytes)
+        out += (
+            _HEADERS_TAG,
+            varint(entry_bytes),
+            b"\x0a",
+            key_size,
+            key_bytes,
+            b"\x12",
+            value_size,
+            value_bytes,
+        )
+    return b"".join(out)
+
+
+def encode_body(payload: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    """Encode one body whole."""
+    head = payload_head(len(payload))
+    return (headers_part(headers) + head if headers else head) + payload
+
+
+def decode_body(body: bytes) -> tuple[dict[str, str], bytes]:
+    """Return headers and payload."""
+    size = len(body)
+    # A payload alone, shorter than 2 MiB: its length has at most three bytes.
+    if size > 2 and body[0] == _PAYLOAD_TAG_BYTE:
+        low, middle = body[1], body[2]
+        if low < 0x80:
+            start, length = 2, low
+        elif middle < 0x80:
+            start, length = 3, low & 0x7F | middle << 7
+        elif size > 3 and body[3] < 0x80:
+            start, length = 4, low & 0x7F | (middle & 0x7F) << 7 | body[3] << 14
+        else:
+            start, length = 0, 0
+        if start and start + length == size:
+            return {}, body[start:]
+    parsed = Body.FromString(body)
+    return dict(parsed.headers), parsed.payload

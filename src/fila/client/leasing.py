@@ -1,0 +1,88 @@
+"""Settling by id, over unary calls: what one turn of the event loop settles in the same way is one call."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from fila.client.failures import again
+from fila.client.messages import LeasedMessage, Settle
+from fila.client.streams import wait_for
+from fila.client.waiting import Pending
+from fila.errors import FilaError, MessageNotFoundError
+from fila.limits import LEASE_MESSAGES_MAX
+from fila.wire.status import error_of
+from fila.wire.v1.service_pb2 import SettleResult
+
+# Queue, what to do, and the error or the timeout that goes with it.
+Kind = tuple[str, Settle, str | int]
+# Ids and epochs, in order, to results, in order. Raises FilaError.
+SettleCall = Callable[[Kind, list[str], list[int]], Awaitable[list[SettleResult]]]
+
+
+class UnarySettlement(Pending):
+    """Awaiting it waits until the settlement is durable, or raises why it was refused."""
+
+    __slots__ = ("epoch", "id")
+
+    def __init__(self, message_id: str, epoch: int) -> None:
+        super().__init__()
+        self.id = message_id
+        self.epoch = epoch
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.done:
+            yield from wait_for(self)
+        if self.error is not None:
+            raise again(self.error)
+
+
+class UnarySettler:
+    """Gathers settlements of a turn and sends them."""
+
+    def __init__(self, call: SettleCall) -> None:
+        self._call = call
+        self._gathered: dict[Kind, list[UnarySettlement]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def settle_leased(self, message: LeasedMessage, action: Settle, argument: str | int) -> Awaitable[None]:
+        """Gather one."""
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._send)
+        settlement = UnarySettlement(message.id, message.epoch)
+        self._gathered.setdefault((message.queue, action, argument), []).append(settlement)
+        return settlement
+
+    async def drain(self) -> None:
+        """Wait until all that was gathered is answered."""
+        self._send()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _send(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for kind, settlements in gathered.items():
+            for start in range(0, len(settlements), LEASE_MESSAGES_MAX):
+                task = asyncio.ensure_future(
+                    self._settle(kind, settlements[start : start + LEASE_MESSAGES_MAX])
+                )
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, kind: Kind, settlements: list[UnarySettlement]) -> None:
+        try:
+            results = await self._call(
+                kind, [each.id for each in settlements], [each.epoch for each in settlements]
+            )
+        except FilaError as error:
+            for settlement in settlements:
+                settlement.resolve(error)
+            return
+        for settlement, result in zip(settlements, results, strict=True):
+            settlement.resolve(settle_error(result))
+
+
+def settle_error(result: SettleResult) -> FilaError | None:
+    """Return why a settlement was refused, or None."""
+    if not result.error_code:
+        return None
+    return error_of(result.error_code, result.error, not_found=MessageNotFoundError)

@@ -1,0 +1,291 @@
+"""A message as its consumer sees it.
+
+Two kinds share one face: those that came in the columns of a Subscribe stream, decoded only where someone looks, and
+those that a unary Lease returned. What an ack does is up to the holder: a message only says which lease it means.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from fila.client.bodies import decode_body
+from fila.errors import InvalidArgumentError
+from fila.limits import ERROR_BYTES_MAX
+from fila.wire.v1 import messages_pb2
+
+if TYPE_CHECKING:
+    from fila.client.deliveries import Held
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Settle(IntEnum):
+    """What a consumer says of a lease."""
+
+    ACK = 0
+    NACK = 1
+    EXTEND = 2
+    RELEASE = 3
+
+
+def from_unix_ms(unix_ms: int) -> datetime:
+    """Return the time, in UTC."""
+    return _EPOCH + timedelta(milliseconds=unix_ms)
+
+
+class Message(ABC):
+    """A leased message: read it, then ack or nack it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The message's id, a UUIDv7."""
+
+    @property
+    @abstractmethod
+    def headers(self) -> Mapping[str, str]:
+        """The headers, as the producer gave them."""
+
+    @property
+    @abstractmethod
+    def payload(self) -> bytes:
+        """The payload, as the producer gave it."""
+
+    @property
+    @abstractmethod
+    def fairness_key(self) -> str:
+        """Whom the message belongs to."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> int:
+        """The weight that the message gave its key."""
+
+    @property
+    @abstractmethod
+    def throttle_keys(self) -> tuple[str, ...]:
+        """The limits that the message counts against."""
+
+    @property
+    @abstractmethod
+    def attempt_count(self) -> int:
+        """How often the message was nacked, or its lease ran out: 0 on the first delivery."""
+
+    @property
+    @abstractmethod
+    def queue(self) -> str:
+        """The queue that it came from."""
+
+    @property
+    @abstractmethod
+    def offset(self) -> int:
+        """Its place in the queue, from 0."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """Tells this lease from an earlier or later one of the same message."""
+
+    @property
+    @abstractmethod
+    def enqueued_at(self) -> datetime:
+        """When the broker took it."""
+
+    @property
+    @abstractmethod
+    def leased_at(self) -> datetime:
+        """When the broker handed it out."""
+
+    @property
+    @abstractmethod
+    def lease_expires_at(self) -> datetime:
+        """When the broker gives it to someone else, unless it is settled or extended before."""
+
+    @abstractmethod
+    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]: ...
+
+    def ack(self) -> Awaitable[None]:
+        """Say that the work is done.
+
+        The ack is on its way as soon as this returns. Awaiting the result waits until the broker has it on disk, and
+        raises MessageNotFoundError if the lease had ended before.
+        """
+        return self._settle(Settle.ACK, "")
+
+    def nack(self, error: str = "") -> Awaitable[None]:
+        """Say that the work failed, and why: the message is delivered again. Await it as an ack."""
+        # A traceback may be of any length: its end names the error.
+        while len(error.encode("utf-8", "replace")) > ERROR_BYTES_MAX:
+            error = error[-min(len(error) - 1, ERROR_BYTES_MAX) :]
+        return self._settle(Settle.NACK, error)
+
+    def extend(self, seconds: float) -> Awaitable[None]:
+        """Keep the lease for this long from now. Await it as an ack."""
+        return self._settle(Settle.EXTEND, timeout_ms(seconds))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.queue}/{self.offset} key={self.fairness_key!r}>"
+
+
+def timeout_ms(seconds: float) -> int:
+    """Return a lease time as it goes on the wire."""
+    if not 0 < seconds < 2**32 / 1000:
+        raise InvalidArgumentError(f"a lease of {seconds} seconds cannot be asked for")
+    return max(1, round(seconds * 1000))
+
+
+class DeliveredMessage(Message):
+    """A place in a delivery; columns are read when asked for."""
+
+    __slots__ = ("_body", "_start", "held", "position")
+
+    def __init__(self, held: "Held", position: int, start: int) -> None:
+        self.held = held
+        self.position = position
+        self._start = start
+        self._body: tuple[dict[str, str], bytes] | None = None
+
+    def _decoded(self) -> tuple[dict[str, str], bytes]:
+        body = self._body
+        if body is None:
+            held = self.held
+            body = self._body = decode_body(
+                held.bodies[self._start : self._start + held.sizes[self.position]]
+            )
+        return body
+
+    @property
+    def id(self) -> str:
+        return self.held.message_id(self.position)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._decoded()[0]
+
+    @property
+    def payload(self) -> bytes:
+        return self._decoded()[1]
+
+    @property
+    def fairness_key(self) -> str:
+        held = self.held
+        return held.keys[held.key_index[self.position] if held.key_index else 0]
+
+    @property
+    def weight(self) -> int:
+        return self.held.weights[self.position] if self.held.weights else 1
+
+    @property
+    def throttle_keys(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def attempt_count(self) -> int:
+        return self.held.attempts[self.position] if self.held.attempts else 0
+
+    @property
+    def queue(self) -> str:
+        return self.held.queue
+
+    @property
+    def offset(self) -> int:
+        return self.held.offset(self.position)
+
+    @property
+    def epoch(self) -> int:
+        return self.held.epoch
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return from_unix_ms(self.held.enqueued_at_ms(self.position))
+
+    @property
+    def leased_at(self) -> datetime:
+        return from_unix_ms(self.held.leased_at_ms)
+
+    @property
+    def lease_expires_at(self) -> datetime:
+        return from_unix_ms(self.held.lease_expires_at_ms)
+
+    def release(self) -> Awaitable[None]:
+        """Give the message back untouched: no attempt is counted. Await it as an ack."""
+        return self._settle(Settle.RELEASE, "")
+
+    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]:
+        return self.held.holder.settle(self, action, argument)
+
+
+class LeaseSettler(Protocol):
+    """Settles leases by id and epoch, over unary calls."""
+
+    def settle_leased(self, message: "LeasedMessage", action: Settle, argument: str | int) -> Awaitable[None]:
+        """Start it; the result is awaited by whoever wants to know."""
+
+
+class LeasedMessage(Message):
+    """What a unary Lease returned."""
+
+    __slots__ = ("_message", "_settler")
+
+    def __init__(self, message: messages_pb2.Message, settler: LeaseSettler) -> None:
+        self._message = message
+        self._settler = settler
+
+    @property
+    def id(self) -> str:
+        return self._message.id
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return dict(self._message.headers)
+
+    @property
+    def payload(self) -> bytes:
+        return self._message.payload
+
+    @property
+    def fairness_key(self) -> str:
+        return self._message.metadata.fairness_key
+
+    @property
+    def weight(self) -> int:
+        return self._message.metadata.weight
+
+    @property
+    def throttle_keys(self) -> tuple[str, ...]:
+        return tuple(self._message.metadata.throttle_keys)
+
+    @property
+    def attempt_count(self) -> int:
+        return self._message.metadata.attempt_count
+
+    @property
+    def queue(self) -> str:
+        return self._message.metadata.queue_id
+
+    @property
+    def offset(self) -> int:
+        return self._message.metadata.offset
+
+    @property
+    def epoch(self) -> int:
+        return self._message.metadata.lease_epoch
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return self._message.timestamps.enqueued_at.ToDatetime(UTC)
+
+    @property
+    def leased_at(self) -> datetime:
+        return self._message.timestamps.leased_at.ToDatetime(UTC)
+
+    @property
+    def lease_expires_at(self) -> datetime:
+        return self._message.timestamps.lease_expires_at.ToDatetime(UTC)
+
+    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]:
+        return self._settler.settle_leased(self, action, argument)
