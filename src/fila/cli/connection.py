@@ -1,0 +1,72 @@
+"""What the commands that talk to a broker share: where it is, how one runs, and how it fails."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import click
+
+from fila.errors import Code, FilaError
+
+if TYPE_CHECKING:
+    from fila.client.aio import AsyncClient
+
+T = TypeVar("T")
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+_EXIT_BY_CODE: dict[Code, int] = {
+    Code.INVALID_ARGUMENT: EXIT_USAGE,
+    Code.NOT_FOUND: 3,
+    Code.ALREADY_EXISTS: 4,
+    Code.RESOURCE_EXHAUSTED: 5,
+    Code.UNAVAILABLE: 6,
+    Code.DEADLINE_EXCEEDED: 6,
+}
+
+addr_option = click.option(
+    "--addr",
+    envvar="FILA_ADDR",
+    default="localhost:5555",
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="Where the broker is; http://HOST:PORT is understood too.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as when piped.")
+
+
+def run_with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
+    """Run a command's work with a client, and end the process with one sentence if it fails."""
+    try:
+        return asyncio.run(_with_client(addr, work))
+    except FilaError as error:
+        _fail(addr, error)
+    except KeyboardInterrupt:
+        # Streams have been closed on the way here: no lease is left behind.
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # `| head` has seen enough.
+        sys.stderr.close()
+        sys.exit(EXIT_FAILED)
+
+
+async def _with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
+    from fila.client.aio import AsyncClient
+
+    async with AsyncClient(addr) as client:
+        return await work(client)
+
+
+def _fail(addr: str, error: FilaError) -> NoReturn:
+    if error.code is Code.UNAVAILABLE and "failed to connect" in error.message:
+        click.echo(
+            f"No broker answers at {addr}: start one with `fila server`, or say where it is with --addr.",
+            err=True,
+        )
+    else:
+        click.echo(f"Error: {error.message}", err=True)
+    sys.exit(_EXIT_BY_CODE.get(error.code, EXIT_FAILED))

@@ -1,0 +1,79 @@
+"""`fila server`, which is also `fila-server`: start a broker and keep it running until it is told to stop."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from fila import config
+from fila.cli.connection import EXIT_FAILED, EXIT_USAGE
+from fila.errors import ConfigError, FilaError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="The settings file.  [default: fila.toml here, else /etc/fila/fila.toml, else none]",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:5555]")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Where the messages are kept.  [env: FILA_DATA_DIR; default: data]",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "os"]),
+    help="Whether a message counts as kept on disk or in the system's cache.  [default: fsync]",
+)
+def server(
+    *, config_path: Path | None, listen: str | None, data_dir: Path | None, durability: str | None
+) -> None:
+    """Start a broker. It stops on SIGTERM and SIGINT, when what was taken is durable.
+
+    \b
+    Example:
+      fila server
+      fila server --listen 0.0.0.0:5555 --data-dir /var/lib/fila
+    """  # noqa: D301
+    try:
+        settings = config.load(
+            config_path=config_path,
+            environment=os.environ,
+            overrides={
+                "server.listen_addr": listen,
+                "storage.data_dir": data_dir,
+                "storage.durability": durability,
+            },
+        )
+    except ConfigError as error:
+        _fail(error.message, EXIT_USAGE)
+        return
+    try:
+        _run(settings)
+    except ConfigError as error:
+        _fail(error.message, EXIT_USAGE)
+    except FilaError as error:
+        _fail(error.message, EXIT_FAILED)
+    except OSError as error:
+        _fail(f"{error.strerror or error}", EXIT_FAILED)
+
+
+def _run(settings: config.Settings) -> None:
+    from fila import assembly
+
+    asyncio.run(assembly.serve(settings))
+
+
+def _fail(sentence: str, exit_code: int) -> None:
+    click.echo(f"fila server: {sentence}", err=True)
+    sys.exit(exit_code)
+
+
+def main() -> None:
+    """Run as `fila-server`."""
+    server(prog_name="fila-server")
