@@ -13,10 +13,12 @@ A message that is not finished is in exactly one of three states: *waiting* in t
                        due
 """
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import reduce
 from itertools import repeat
-from operator import itemgetter
+from operator import add, itemgetter
 
 from fila import limits
 from fila.core.credit import Consumer
@@ -31,6 +33,9 @@ from fila.core.usage import Usage
 
 BITS = limits.SEGMENT_BITS
 MASK = limits.SEGMENT_MESSAGES - 1
+# So many neighbouring segments are looked at as one.
+NEAR = 4
+ONES = array("I", [1]) * limits.SEGMENT_MESSAGES
 
 
 class Attempt:
@@ -243,31 +248,32 @@ class Group:
     ) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int] | None]:
         """Return pages, sizes, times and weights of these messages."""
         segments = self.log.segments
-        number = offsets[0] >> BITS
-        if len(offsets) > 1 and min(offsets) >> BITS == number == max(offsets) >> BITS:
-            # All in one segment, as in a queue without a backlog: columns are picked without a loop.
-            segment = segments[number]
-            pick = itemgetter(*[offset & MASK for offset in offsets])
-            first = segment.first
-            pages: Sequence[int] = [first + place for place in pick(segment.pages)]
-            weights = None if segment.weights is None else pick(segment.weights)
-            return pages, pick(segment.sizes), pick(segment.times_ms), weights
-        pages = []
-        sizes = []
-        times_ms = []
-        weighted = False
-        for offset in offsets:
-            segment = segments[offset >> BITS]
-            place = offset & MASK
-            pages.append(segment.first + segment.pages[place])
-            sizes.append(segment.sizes[place])
-            times_ms.append(segment.times_ms[place])
-            if segment.weights is not None:
-                weighted = True
-        if not weighted:
+        first, last = min(offsets) >> BITS, max(offsets) >> BITS
+        near = [segments.get(number) for number in range(first, min(last, first + NEAR) + 1)]
+        if len(offsets) > 1 and last - first < NEAR and None not in near:
+            # In a few neighbouring segments, as in most deliveries: columns are joined and picked without a loop.
+            base = first << BITS
+            pick = itemgetter(*[offset - base for offset in offsets])
+            starts = [offset & ~MASK for offset in offsets]
+            pages: Sequence[int] = list(map(add, starts, pick(joined([segment.pages for segment in near]))))
+            weights = None
+            if any(segment.weights is not None for segment in near):
+                weights = pick(joined([segment.weights or ONES[: len(segment)] for segment in near]))
+            sizes: Sequence[int] = pick(joined([segment.sizes for segment in near]))
+            return pages, sizes, pick(joined([segment.times_ms for segment in near])), weights
+        holders = [segments[offset >> BITS] for offset in offsets]
+        spots = list(zip(holders, [offset & MASK for offset in offsets], strict=True))
+        pages = [segment.first + segment.pages[place] for segment, place in spots]
+        sizes = [segment.sizes[place] for segment, place in spots]
+        times_ms = [segment.times_ms[place] for segment, place in spots]
+        if all(segment.weights is None for segment in dict.fromkeys(holders)):
             return pages, sizes, times_ms, None
-        columns = ((segments[offset >> BITS].weights, offset & MASK) for offset in offsets)
-        return pages, sizes, times_ms, [1 if column is None else column[place] for column, place in columns]
+        return (
+            pages,
+            sizes,
+            times_ms,
+            [1 if segment.weights is None else segment.weights[place] for segment, place in spots],
+        )
 
     # --- ending leases ----------------------------------------------------------------------------------
 
@@ -476,6 +482,11 @@ class Group:
             known = self.log.key_number
             lease.numbers = [known(o) if held >> place & 1 else 0 for place, o in enumerate(lease.offsets)]
             self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
+
+
+def joined(columns: "Sequence[array[int]]") -> "array[int]":
+    """Return the columns of neighbouring segments as one."""
+    return columns[0] if len(columns) == 1 else reduce(add, columns)
 
 
 def backoff_ms(attempts: int) -> int:

@@ -4,7 +4,7 @@ It knows offsets, sizes and columns, not who is served next. Every change that t
 of the step.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
@@ -21,7 +21,7 @@ from fila.core.outcome import (
     PutRow,
     Write,
 )
-from fila.core.segment import FULL, Segment
+from fila.core.segment import FULL, Segment, places
 from fila.core.usage import Usage
 
 BITS = limits.SEGMENT_BITS
@@ -42,6 +42,8 @@ class QueueLog:
         self.segments: dict[int, Segment] = {}
         # Whether any message ever had a cost: if not, disciplines need not look.
         self.has_costs = False
+        # The largest body that was ever appended: a batch that has room for so many of these need not count bytes.
+        self.size_max = 0
         # Segments whose progress record is behind, and whether the queue's own record is.
         self._dirty: dict[int, Segment] = {}
         self._tail_dropped = False
@@ -63,6 +65,7 @@ class QueueLog:
         first = self.next_offset
         if costs is not None:
             self.has_costs = True
+        self.size_max = max(self.size_max, max(sizes))
         begin, count = 0, len(sizes)
         while begin < count:
             segment = self.tail_segment()
@@ -131,26 +134,19 @@ class QueueLog:
     def _close_pages(self, segment: Segment, start: int, writes: list[Write]) -> None:
         sizes = segment.sizes[start:]
         ends = list(accumulate(sizes))
-        pages: list[int] = []
-        begin_bytes = 0
-        place = 0
+        counts: list[int] = []
+        base, first = self._step_bytes, segment.first + start
+        begin_bytes = place = 0
         while place < len(ends):
             end = max(bisect_right(ends, begin_bytes + limits.PAGE_BYTES, place), place + 1)
-            base = self._step_bytes
+            end_bytes = ends[end - 1]
             writes.append(
-                PutPage(
-                    self.number,
-                    segment.first + start + place,
-                    base + begin_bytes,
-                    base + ends[end - 1],
-                    sizes[place:end],
-                )
+                PutPage(self.number, first + place, base + begin_bytes, base + end_bytes, sizes[place:end])
             )
-            pages += [start + place] * (end - place)
-            begin_bytes = ends[end - 1]
-            place = end
+            counts.append(end - place)
+            begin_bytes, place = end_bytes, end
         self._step_bytes += begin_bytes
-        segment.close_row(pages)
+        segment.close_row(counts)
 
     def _row(self, segment: Segment, first: int, step: int, name_of: Callable[[int], str]) -> PutRow:
         numbers = segment.keys[first:]
@@ -175,33 +171,36 @@ class QueueLog:
     def finish(self, offsets: Sequence[int], writes: list[Write]) -> None:
         """Take these messages as finished; delete the pages and rows that have nothing else."""
         low, high = min(offsets), max(offsets)
-        count = len(offsets)
-        if high - low == count - 1:
-            # Distinct offsets without a gap: the usual case costs no loop.
+        if high - low == len(offsets) - 1:
+            # Distinct offsets without a gap: the usual case costs no loop over messages.
             while low <= high:
                 number = low >> BITS
                 end = min(high + 1, (number + 1) << BITS)
-                self._finish(number, ((1 << (end - low)) - 1) << (low & MASK), writes)
+                segment = self.segments[number]
+                ended = segment.finish_run(low & MASK, end - segment.first)
+                self._finished(number, segment, ended, writes)
                 low = end
             return
-        masks: dict[int, int] = {}
-        for offset in offsets:
-            number = offset >> BITS
-            masks[number] = masks.get(number, 0) | 1 << (offset & MASK)
-        for number, mask in masks.items():
-            self._finish(number, mask, writes)
+        at, offsets = 0, sorted(offsets)
+        while at < len(offsets):
+            number = offsets[at] >> BITS
+            end = bisect_left(offsets, (number + 1) << BITS, at)
+            segment = self.segments[number]
+            ended = segment.finish_places([offset & MASK for offset in offsets[at:end]])
+            self._finished(number, segment, ended, writes)
+            at = end
 
-    def _finish(self, number: int, mask: int, writes: list[Write]) -> None:
-        segment = self.segments[number]
-        assert not segment.finished & mask, "a message is finished twice"
-        segment.finished |= mask
+    def _finished(
+        self, number: int, segment: Segment, ended: tuple[list[int], list[int]], writes: list[Write]
+    ) -> None:
+        """Delete the pages and rows that are finished now, and the segment if it is."""
         base = segment.first
-        for first, _ in segment.finished_spans(segment.pages, mask):
+        pages, rows = ended
+        for first in pages:
             writes.append(DeletePage(self.number, base + first))
-        for first, end in segment.finished_spans(segment.rows, mask):
+        for first in rows:
             writes.append(DeleteRow(self.number, base + first))
-            segment.gone |= ((1 << (end - first)) - 1) << first
-            if base + end == self.next_offset:
+            if base + segment.bury_row(first) == self.next_offset:
                 self._tail_dropped = True
         if segment.finished == FULL:
             # All rows are deleted with it, so nothing of it is left in the store but its progress.
@@ -237,7 +236,7 @@ class QueueLog:
             purged += mask.bit_count()
             if number in keep_by_segment:
                 if mask:
-                    self._finish(number, mask, writes)
+                    self._finished(number, segment, segment.finish_places(list(places(mask))), writes)
             else:
                 dropped.append(segment)
         for segment in dropped:
@@ -300,9 +299,10 @@ class QueueLog:
         assert start >= len(segment), "index rows overlap"
         segment.fill_to(start)
         segment.extend([keys[index] for index in row.key_index], row.sizes, row.times_ms, row.weights, row.costs)
-        segment.close_row(row.pages)
+        segment.restore_row(row.pages)
         if row.costs is not None:
             self.has_costs = True
+        self.size_max = max(self.size_max, max(row.sizes))
         self.next_offset = max(self.next_offset, row.first + row.count)
 
     def _restored_segment(self, first: int) -> Segment:
@@ -317,6 +317,7 @@ class QueueLog:
         for number, segment in list(self.segments.items()):
             segment.fill_to(min(limits.SEGMENT_MESSAGES, self.next_offset - segment.first))
             segment.finished |= segment.gone
+            segment.recount()
             if segment.finished == FULL or not len(segment):
                 self._remove_segment(number)
         self._open_first = self.next_offset

@@ -7,6 +7,7 @@ are never read back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fila.core.model import QueueSpec
 from fila.errors import FilaError
@@ -33,10 +34,10 @@ class Attached:
 
 
 # --- writes: what the store must hold -------------------------------------------------------------------
+# Named tuples: a commit has one for each page and row, and they are made three times as fast as frozen dataclasses.
 
 
-@dataclass(frozen=True, slots=True)
-class PutQueue:
+class PutQueue(NamedTuple):
     """The queue's record, whole."""
 
     number: int
@@ -45,15 +46,13 @@ class PutQueue:
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropQueue:
+class DropQueue(NamedTuple):
     """Everything that the store has of a queue goes."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutRow:
+class PutRow(NamedTuple):
     """An index row: the columns of `count` messages from `first` on. `weights` and `costs` None: all 1.
 
     `pages` has, for each message, the distance from the row's segment start to the first message of its page.
@@ -72,8 +71,7 @@ class PutRow:
     costs: Sequence[int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class PutPage:
+class PutPage(NamedTuple):
     """A page of bodies: bytes `begin` to `end` of what this step appends to the queue, laid back to back."""
 
     queue: int
@@ -83,24 +81,21 @@ class PutPage:
     sizes: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRow:
+class DeleteRow(NamedTuple):
     """All messages of an index row are finished."""
 
     queue: int
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePage:
+class DeletePage(NamedTuple):
     """All messages of a page are finished."""
 
     queue: int
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropRange:
+class DropRange(NamedTuple):
     """Rows, pages, progress and attempts of whole segments from `first` to before `end` go."""
 
     queue: int
@@ -108,8 +103,7 @@ class DropRange:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutProgress:
+class PutProgress(NamedTuple):
     """Which messages of the segment that begins at `first` are finished, one bit each, lowest offset lowest."""
 
     queue: int
@@ -117,16 +111,14 @@ class PutProgress:
     finished: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteProgress:
+class DeleteProgress(NamedTuple):
     """No row of the segment is partly finished any more."""
 
     queue: int
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutLease:
+class PutLease(NamedTuple):
     """The leases that one delivery holds; written again when one of them ends other than by an ack, or is extended."""
 
     queue: int
@@ -136,16 +128,14 @@ class PutLease:
     deadlines_ns: Sequence[int]  # one entry: the same for all
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteLease:
+class DeleteLease(NamedTuple):
     """No lease of the delivery is left."""
 
     queue: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutAttempt:
+class PutAttempt(NamedTuple):
     """What a failed message carries until it is acked."""
 
     queue: int
@@ -155,8 +145,7 @@ class PutAttempt:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAttempt:
+class DeleteAttempt(NamedTuple):
     """The message is finished."""
 
     queue: int
@@ -182,8 +171,7 @@ Write = (
 # --- deliveries and facts ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A batch of leased messages for one consumer, in columns.
 
     `pages[i]` is the first offset of the page that holds message i. `weights` and `attempts` None: all 1, all 0.

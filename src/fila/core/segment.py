@@ -6,11 +6,12 @@ bitmaps, so that "is this page finished" is one comparison.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from fila import limits
 
+BIT = [1 << place for place in range(limits.SEGMENT_MESSAGES)]
 FULL = (1 << limits.SEGMENT_MESSAGES) - 1
 
 
@@ -36,9 +37,11 @@ class Segment:
         "first",
         "gone",
         "keys",
+        "page_left",
         "pages",
         "progress_stored",
         "row_count",
+        "row_left",
         "rows",
         "sizes",
         "times_ms",
@@ -53,6 +56,9 @@ class Segment:
         # The place of the first message of the page, and of the index row, that holds this message. Both rise.
         self.pages = array("H")
         self.rows = array("H")
+        # How many messages of the page, and of the row, that begins at this place are not finished.
+        self.page_left = array("H")
+        self.row_left = array("H")
         # None while every weight, or every cost, is 1.
         self.weights: array[int] | None = None
         self.costs: array[int] | None = None
@@ -82,6 +88,8 @@ class Segment:
         steps = range(len(self.sizes), place)
         self.pages.extend(steps)
         self.rows.extend(steps)
+        self.page_left.extend(zeros)
+        self.row_left.extend(zeros)
         self.keys.extend(zeros)
         self.sizes.extend(zeros)
         self.times_ms.extend(zeros)
@@ -117,26 +125,67 @@ class Segment:
         """Return the first place whose message has no index row yet."""
         return len(self.rows)
 
-    def close_row(self, pages: Sequence[int]) -> None:
-        """Make one index row of the messages that have none, with the places of their pages' first messages."""
+    def close_row(self, page_counts: Sequence[int]) -> None:
+        """Make one index row of the messages that have none, and pages of so many messages each."""
         start = len(self.rows)
         count = len(self.sizes) - start
-        assert len(pages) == count > 0
         self.rows.extend([start] * count)
+        self.page_left.extend([0] * count)
+        self.row_left.extend([0] * count)
+        self.row_left[start] = count
+        for page_count in page_counts:
+            self.pages.extend([start] * page_count)
+            self.page_left[start] = page_count
+            start += page_count
+        assert len(self.pages) == len(self.sizes), "pages and messages do not add up"
+        self.row_count += 1
+
+    def restore_row(self, pages: Sequence[int]) -> None:
+        """Make one index row of the messages that have none; what is left of it is counted by `recount`."""
+        self.rows.extend([len(self.rows)] * len(pages))
         self.pages.extend(pages)
         self.row_count += 1
 
-    def finished_spans(self, spans: "array[int]", mask: int) -> Iterator[tuple[int, int]]:
-        """Yield (first, end) of the spans (rows or pages) that touch `mask` and hold finished messages only."""
-        finished = self.finished
-        while mask:
-            place = (mask & -mask).bit_length() - 1
-            first = spans[place]
-            end = bisect_right(spans, first, place)
-            span = ((1 << (end - first)) - 1) << first
-            if finished & span == span:
-                yield first, end
-            mask &= ~span
+    def finish_run(self, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """Finish the messages at these places; return the first places of the pages and rows that are finished now."""
+        self.finished |= (1 << end) - (1 << begin)
+        return finish_spans(self.pages, self.page_left, begin, end), finish_spans(
+            self.rows, self.row_left, begin, end
+        )
+
+    def finish_places(self, places: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Do the same for single places, in order."""
+        mask = 0
+        for place in places:
+            mask |= BIT[place]
+        self.finished |= mask
+        if places[-1] - places[0] < 2 * len(places):
+            # Dense, with gaps here and there: by page and row, not by message.
+            return finish_in_spans(self.pages, self.page_left, places), finish_in_spans(
+                self.rows, self.row_left, places
+            )
+        return finish_each(self.pages, self.page_left, places), finish_each(self.rows, self.row_left, places)
+
+    def bury_row(self, first: int) -> int:
+        """Take note that a finished row's record is deleted, and return the place where it ended."""
+        end = bisect_right(self.rows, first, first)
+        self.gone |= (1 << end) - (1 << first)
+        return end
+
+    def recount(self) -> None:
+        """Count anew what is left of each page and row, after recovery."""
+        self.page_left = array("H", bytes(2 * len(self.sizes)))
+        self.row_left = array("H", bytes(2 * len(self.sizes)))
+        if not self.finished:
+            for place in self.pages:
+                self.page_left[place] += 1
+            for place in self.rows:
+                self.row_left[place] += 1
+            return
+        unfinished = ((1 << len(self.sizes)) - 1) & ~self.finished
+        for place in places(unfinished):
+            self.page_left[self.pages[place]] += 1
+            self.row_left[self.rows[place]] += 1
 
     def row_starts(self) -> list[int]:
         """Return the places where the stored index rows begin."""
@@ -146,7 +195,51 @@ class Segment:
     def join_rows(self) -> int:
         """Take all that is left as one index row, and return the place where it begins."""
         first = lowest_bit(~self.gone)
-        self.rows = self.rows[:first] + array("H", [first]) * (len(self.sizes) - first)
+        count = len(self.sizes)
+        self.rows = self.rows[:first] + array("H", [first]) * (count - first)
+        self.row_left = array("H", bytes(2 * count))
+        self.row_left[first] = count - first - (self.finished >> first).bit_count()
         self.gone = (1 << first) - 1
         self.row_count = 1
         return first
+
+
+def finish_spans(spans: "array[int]", left: "array[int]", begin: int, end: int) -> list[int]:
+    """Lower what is left of the spans between two places, and return those of which nothing is."""
+    ended = []
+    while begin < end:
+        first = spans[begin]
+        stop = bisect_right(spans, first, begin, end)
+        rest = left[first] - (stop - begin)
+        left[first] = rest
+        if not rest:
+            ended.append(first)
+        begin = stop
+    return ended
+
+
+def finish_in_spans(spans: "array[int]", left: "array[int]", places: Sequence[int]) -> list[int]:
+    """Do the same for places that are dense."""
+    ended = []
+    at = 0
+    while at < len(places):
+        first = spans[places[at]]
+        stop = bisect_left(places, bisect_right(spans, first, places[at]), at)
+        rest = left[first] - (stop - at)
+        left[first] = rest
+        if not rest:
+            ended.append(first)
+        at = stop
+    return ended
+
+
+def finish_each(spans: "array[int]", left: "array[int]", places: Sequence[int]) -> list[int]:
+    """Do the same for places that are far apart."""
+    ended = []
+    for place in places:
+        first = spans[place]
+        rest = left[first] - 1
+        left[first] = rest
+        if not rest:
+            ended.append(first)
+    return ended

@@ -38,6 +38,8 @@ class Drr:
         self.waiting = 0
         self._log = log
         self._quantum = quantum
+        # A key of this weight earns one message of cost 1 per round; 0: none does.
+        self._plain_weight = UNITS // quantum if UNITS % quantum == 0 else 0
         self._forget = forget
         self._new: deque[Key] = deque()
         self._served_new = False
@@ -107,29 +109,76 @@ class Drr:
         new, log, segments = self._new, self._log, self._log.segments
         has_costs = log.has_costs
         left = min(count, self.waiting)
+        counts_bytes = bytes_max < left * log.size_max
         while left:
-            key = self._choose()
+            if not (new or has_costs or counts_bytes or self._current):
+                left -= self._take_lap(left, offsets, numbers)
+                if not left:
+                    break
+            key = self._choose() if new else self._current or self._advance()
+            assert key is not None, "something waits, and no key has it"
             lane, deficit, number = key.lane, key.deficit, key.number
-            turn = 1 if new or not key.in_round else left
+            turn = 1 if new else left
             taken = 0
             while True:
-                offset = lane[0]
-                bytes_max -= segments[offset >> BITS].sizes[offset & MASK]
-                if bytes_max < 0 and (offsets or not force):
-                    left = 0
-                    break
-                lane.popleft()
+                if counts_bytes:
+                    offset = lane[0]
+                    bytes_max -= segments[offset >> BITS].sizes[offset & MASK]
+                    if bytes_max < 0 and (offsets or not force):
+                        left = 0
+                        break
+                offset = lane.popleft()
                 offsets.append(offset)
                 numbers.append(number)
                 deficit -= UNITS * log.cost(offset) if has_costs else UNITS
                 taken += 1
                 if taken == turn or deficit <= 0 or not lane:
                     break
-            if taken:
-                left = left and left - taken
+            if not taken:
+                break
+            left = left and left - taken
+            if deficit or not lane or new:
                 self._served(key, deficit)
+            else:
+                # The usual case, kept short: nobody is new, and the key has spent exactly what it earned.
+                self._served_new = False
+                self._current = None
+                key.deficit = 0
+                key.due = self._round + 1
+                self._next.append(key)
         self.waiting -= len(offsets)
         return offsets, numbers
+
+    def _take_lap(self, left: int, offsets: list[int], numbers: list[int]) -> int:
+        """Serve as many visits of the round as are alike, at once: each takes one message and leaves no deficit.
+
+        This is what `take` would do one by one; keys in equal shares with a backlog are the usual case under load.
+        """
+        this = self._round
+        stop = self._cursor + left
+        keys = self._visits[self._cursor : stop]
+        before = this - 1
+        plain = self._plain_weight
+        count = 0
+        for key in keys:
+            if key.weight != plain or key.due != this or key.deficit or key.earned != before or len(key.lane) < 2:
+                break
+            count += 1
+        if count < len(keys):
+            keys = keys[:count]
+        if not keys:
+            return 0
+        offsets += [key.lane.popleft() for key in keys]
+        numbers += [key.number for key in keys]
+        after = this + 1
+        for key in keys:
+            key.earned = this
+            key.due = after
+        self._next += keys
+        self._cursor += count
+        self._position = keys[-1].ring
+        self._served_new = False
+        return count
 
     def _choose(self) -> Key:
         """Return the key to serve: a new one, or the one whose turn it is, in alternation. Something waits."""
@@ -153,11 +202,6 @@ class Drr:
         if deficit > 0 and key.lane:
             return
         self._current = None
-        if not deficit and key.lane:
-            # The usual case, kept free of division: it has spent exactly what it earned.
-            key.due = self._round + 1
-            self._next.append(key)
-            return
         if deficit > 0:
             key.deficit = 0
         self._defer(key)
