@@ -69,6 +69,8 @@ CREDIT_BYTES_MAX = 256 * MIB
 # The classic Consume has no credit in its protocol.
 CONSUMER_WINDOW_DEFAULT = 100
 CONSUMER_WINDOW_MAX = 10_000
+# What one Consume stream may hold unacked in bytes, whatever its window.
+CONSUMER_WINDOW_BYTES = 16 * MIB
 LEASE_MESSAGES_MAX = 1_000
 # The answer to Lease is one frame for clients with gRPC's default receive limit.
 LEASE_BYTES_MAX = 3 * MIB
@@ -78,6 +80,20 @@ CONSUMERS_MAX = 10_000
 # Without a policy: the first retry at once, then this, doubling.
 RETRY_BACKOFF_MS_FIRST = 100
 RETRY_BACKOFF_MS_MAX = 30_000
+
+# --- calls --------------------------------------------------------------------------------------------
+
+# Calls that are open at once, streams included; a stream costs some 30 KB.
+CALLS_MAX = 20_000
+# Requests other than Enqueue and batches: 10,000 message ids with their epochs are 0.5 MB.
+REQUEST_BYTES_MAX = 1 * MIB
+# A frame of a Subscribe stream: as many runs as it may hold leases.
+SETTLE_FRAME_BYTES_MAX = 2 * MIB
+# Settled messages that a Subscribe stream was not yet answered for, whole deliveries at their largest: each may have to be
+# listed as refused. Beyond it the stream is not read.
+SETTLE_MESSAGES_OWED_MAX = 100 * DELIVERY_MESSAGES_MAX
+# What may wait in memory for one Subscribe stream to take it, however much credit it has granted.
+STREAM_BYTES_MAX = 16 * MIB
 
 # --- commit -------------------------------------------------------------------------------------------
 

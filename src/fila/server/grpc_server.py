@@ -1,0 +1,86 @@
+"""The gRPC server: one port for the contract, health checking and reflection."""
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from fila import limits
+from fila.broker.loop import Broker
+from fila.errors import ConfigError
+from fila.server.services import SERVICES, service_handlers
+from fila.server.streams import Streams
+
+# The same messages under a second name: newer tools ask for it first.
+_REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", limits.FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.FRAME_BYTES_MAX),
+    # Else a second server on the same port would start, and take half of the calls.
+    ("grpc.so_reuseport", 0),
+    # Idle consumers are the rule: they may ping, and are pinged, so that both sides learn of a peer that vanished.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+class GrpcServer:
+    """Serves a broker on one address. Must be made on the running loop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        window_default: int = limits.CONSUMER_WINDOW_DEFAULT,
+        quantum_default: int = limits.QUANTUM_DEFAULT,
+    ) -> None:
+        self._streams = Streams()
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
+        handlers = service_handlers(
+            broker, self._streams, window_default=window_default, quantum_default=quantum_default
+        )
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._add_reflection()
+
+    async def start(self, address: str) -> str:
+        """Listen, and return the address with the port in it. Raises ConfigError where that cannot be."""
+        host, _, port = address.rpartition(":")
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise ConfigError(
+                f"cannot listen on {address}: is another server using port {port}? Stop it, or set listen_addr"
+            )
+        await self._server.start()
+        for name in ("", *[service.full_name for service in SERVICES]):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return f"{host}:{bound}"
+
+    async def stop(self, timeout_ms: int = limits.DRAIN_TIMEOUT_MS) -> None:
+        """Take no more calls, let the open ones end in their own way, and cut after a time those that do not."""
+        await self._health.enter_graceful_shutdown()
+        self._streams.stop()
+        await self._server.stop(timeout_ms / 1000)
+
+    def _add_reflection(self) -> None:
+        names = (
+            *[service.full_name for service in SERVICES],
+            health.SERVICE_NAME,
+            reflection.SERVICE_NAME,
+        )
+        reflection.enable_server_reflection(names, self._server)
+        servicer = reflection.aio.ReflectionServicer(names)
+        handler = grpc.stream_stream_rpc_method_handler(
+            servicer.ServerReflectionInfo,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_REFLECTION_V1, {"ServerReflectionInfo": handler}),)
+        )

@@ -1,0 +1,150 @@
+"""Produce: pipelined batches in columns, one receipt each, in order.
+
+A batch costs one read, one command and one write: no task and no future. What is taken and not yet answered is bounded;
+beyond it the stream is not read, and HTTP/2 holds the producer back.
+"""
+
+import asyncio
+from collections import deque
+
+import grpc
+
+from fila import limits
+from fila.broker.loop import Broker
+from fila.core.commands import Enqueue
+from fila.core.outcome import Enqueued
+from fila.errors import FilaError, InvalidArgumentError, LimitError, NotFoundError
+from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse
+from fila.server.streams import Streams
+from fila.wire.columns import MalformedColumnsError, read_columns
+from fila.wire.frames import produce_receipt, produce_refusal
+from fila.wire.status import short_message
+from fila.wire.v1.service_pb2 import ProduceRequest
+
+
+class _Batch:
+    """A batch that waits for its receipt."""
+
+    __slots__ = ("frame", "sequence", "size", "wake")
+
+    def __init__(self, sequence: int, size: int, wake: asyncio.Event) -> None:
+        self.sequence = sequence
+        self.size = size
+        self.wake = wake
+        self.frame: bytes | None = None
+
+    def answer(self, reply: object) -> None:
+        """Take the core's reply: Enqueued or an error."""
+        if isinstance(reply, Enqueued):
+            self.frame = produce_receipt(self.sequence, reply)
+        elif isinstance(reply, FilaError):
+            self.frame = produce_refusal(self.sequence, reply.code, short_message(reply))
+        else:
+            raise TypeError(f"Enqueue was answered with {reply!r}")
+        self.wake.set()
+
+
+class _ProduceStream:
+    """One producer: a task reads and submits, the call's own coroutine writes receipts."""
+
+    def __init__(self, broker: Broker, call: Call) -> None:
+        self._broker = broker
+        self._call = call
+        self._queue = ""
+        self._sequence = 0
+        self._batches: deque[_Batch] = deque()
+        self._bytes_in_flight = 0
+        self._answered = asyncio.Event()
+        self._room = asyncio.Event()
+        self._failure: FilaError | None = None
+        self._reader: asyncio.Task[None]
+
+    def stop(self, error: FilaError) -> None:
+        """Read nothing more."""
+        self._failure = error
+        self._reader.cancel()
+
+    async def serve(self) -> FilaError | None:
+        """Write receipts until the producer is done, and return why the stream must end with an error."""
+        self._reader = asyncio.create_task(self._read())
+        self._reader.add_done_callback(lambda _: self._answered.set())
+        try:
+            while True:
+                self._answered.clear()
+                while self._batches and (frame := self._batches[0].frame) is not None:
+                    self._bytes_in_flight -= self._batches.popleft().size
+                    self._room.set()
+                    await self._call.write(frame)
+                if self._reader.done() and not self._batches:
+                    if self._failure is None:
+                        self._reader.result()
+                    return self._failure
+                await self._answered.wait()
+        finally:
+            self._reader.cancel()
+
+    async def _read(self) -> None:
+        try:
+            while (frame := await read_frame(self._call)) is not None:
+                self._take(frame)
+                del frame
+                while self._is_full():
+                    self._room.clear()
+                    await self._room.wait()
+                await self._broker.room()
+        except FilaError as error:
+            self._failure = error
+
+    def _is_full(self) -> bool:
+        return (
+            len(self._batches) >= limits.PRODUCE_BATCHES_IN_FLIGHT_MAX
+            or self._bytes_in_flight >= limits.PRODUCE_BYTES_IN_FLIGHT_MAX
+        )
+
+    def _take(self, frame: bytes) -> None:
+        """Submit one batch. Raises InvalidArgumentError for a frame after which nothing of the stream can be trusted."""
+        request = decode(ProduceRequest, frame)
+        if request.sequence != self._sequence + 1:
+            raise InvalidArgumentError(f"the batch has sequence {request.sequence}, not {self._sequence + 1}")
+        self._sequence += 1
+        if request.queue:
+            self._queue = checked_queue(request.queue)
+        elif not self._queue:
+            raise InvalidArgumentError("the first batch names no queue")
+        batch = _Batch(self._sequence, len(frame), self._answered)
+        try:
+            columns = read_columns(request.messages)
+            command = Enqueue(
+                self._broker.expect(batch.answer),
+                self._queue,
+                columns.sizes,
+                columns.keys,
+                columns.key_index,
+                columns.weights,
+                columns.costs,
+            )
+            self._broker.submit(command, columns.bodies)
+        except MalformedColumnsError:
+            raise
+        except (InvalidArgumentError, LimitError, NotFoundError) as error:
+            # It concerns this batch alone: the producer hears of it in its receipt, in turn.
+            batch.answer(error)
+        self._batches.append(batch)
+        self._bytes_in_flight += batch.size
+
+
+def produce_handler(broker: Broker, streams: Streams) -> Handler:
+    """Return the handler of Produce."""
+
+    async def produce(_requests: object, call: Call) -> None:
+        error: FilaError | None
+        try:
+            stream = _ProduceStream(broker, call)
+            with streams.hold(stream):
+                error = await stream.serve()
+        except FilaError as stopping:
+            error = stopping
+        if error is not None:
+            await refuse(call, error)
+
+    return grpc.stream_stream_rpc_method_handler(produce)

@@ -1,0 +1,41 @@
+"""The streams that are open, so that a stopping server can end each in its own way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from fila.errors import FilaError, UnavailableError
+
+STOPPING = "the broker is shutting down"
+
+
+class Stoppable(Protocol):
+    """A stream that can be asked to end."""
+
+    def stop(self, error: FilaError) -> None:
+        """Take nothing more, answer what was taken, then end with the error."""
+
+
+class Streams:
+    """Knows every open stream."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Stoppable] = {}
+        self._stopped = False
+
+    @contextmanager
+    def hold(self, stream: Stoppable) -> Iterator[None]:
+        """Count a stream as open. Raises UnavailableError when the server stops already."""
+        if self._stopped:
+            raise UnavailableError(STOPPING)
+        self._open[id(stream)] = stream
+        try:
+            yield
+        finally:
+            del self._open[id(stream)]
+
+    def stop(self) -> None:
+        """Ask all streams to end, and take no new ones."""
+        self._stopped = True
+        for stream in list(self._open.values()):
+            stream.stop(UnavailableError(STOPPING))

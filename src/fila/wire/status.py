@@ -1,0 +1,59 @@
+"""Errors on both sides of the wire: a FilaError as a gRPC status, and back."""
+
+import grpc
+
+from fila.errors import (
+    Code,
+    FilaError,
+    InvalidArgumentError,
+    LimitError,
+    NotFoundError,
+    QueueExistsError,
+    RPCError,
+    UnavailableError,
+    UnimplementedError,
+)
+
+# A status travels in trailers, which gRPC bounds at 8 KiB and percent-encodes: a longer text would lose the status.
+STATUS_CHARACTERS_MAX = 500
+
+_STATUS: dict[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
+
+_ERRORS: dict[int, type[FilaError]] = {
+    Code.INVALID_ARGUMENT: InvalidArgumentError,
+    Code.NOT_FOUND: NotFoundError,
+    Code.ALREADY_EXISTS: QueueExistsError,
+    Code.RESOURCE_EXHAUSTED: LimitError,
+    Code.UNAVAILABLE: UnavailableError,
+    Code.UNIMPLEMENTED: UnimplementedError,
+}
+
+
+def status_of(error: FilaError) -> tuple[grpc.StatusCode, str]:
+    """Return the status code and the details that tell a caller of an error."""
+    return _STATUS[error.code], short_message(error)
+
+
+def short_message(error: FilaError) -> str:
+    """Return the error's text, at most as long as a status can carry."""
+    message = error.message
+    if len(message) <= STATUS_CHARACTERS_MAX:
+        return message
+    return message[: STATUS_CHARACTERS_MAX - 3] + "..."
+
+
+def error_of(code: int, message: str, *, not_found: type[NotFoundError] = NotFoundError) -> FilaError:
+    """Return the error that a status code stands for; the caller knows what NOT_FOUND is about."""
+    if code == Code.NOT_FOUND:
+        return not_found(message)
+    kind = _ERRORS.get(code)
+    if kind is not None:
+        return kind(message)
+    known = code in Code.__members__.values()
+    return RPCError(message, Code(code) if known else Code.UNKNOWN)
+
+
+def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotFoundError) -> FilaError:
+    """Return the error that a failed call stands for."""
+    status = error.code()
+    return error_of(status.value[0], error.details() or status.name, not_found=not_found)
