@@ -1,6 +1,5 @@
 """`fila server`, which is also `fila-server`: start a broker and keep it running until it is told to stop."""
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -66,7 +65,7 @@ def server(
 def _run(settings: config.Settings) -> None:
     from fila import assembly
 
-    asyncio.run(assembly.serve(settings))
+    assembly.run(settings)
 
 
 def _fail(sentence: str, exit_code: int) -> None:
