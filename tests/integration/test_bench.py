@@ -1,0 +1,89 @@
+"""Every workload of `fila bench` runs against a real broker and says what it promises to say."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMMON = {"messages", "seconds", "msgs_per_s", "broker_cpu_us_per_msg"}
+LATENCIES = {"p50_ms", "p99_ms"}
+RESULTS = {
+    "produce": COMMON | LATENCIES,
+    "consume": COMMON | LATENCIES,
+    "both": COMMON | LATENCIES,
+    "unary": COMMON | LATENCIES,
+    "latency": COMMON | LATENCIES | {"enqueue_p50_ms", "enqueue_p99_ms"},
+    "keys": COMMON | {"cost_ratio", "cost_ratio_random"},
+    "queues": COMMON | {"rss_kb_per_queue", "cost_ratio", "cost_ratio_frames", "restart_s"},
+    "fairness": COMMON | {"max_share_error", "law_violations", "lone_message_wait", "overhead_over_fifo"},
+    "backlog": COMMON | {"rss_base_mb", "rss_bytes_per_msg", "restart_s_per_million", "variants"},
+}
+# Small loads may cost less memory than there was to spare, and either discipline may win by chance.
+ANY_SIGN = {"rss_kb_per_queue", "rss_bytes_per_msg", "overhead_over_fifo"}
+MAY_BE_ZERO = {"max_share_error", "law_violations", "lone_message_wait"}
+
+
+def run_bench(*arguments, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", "fila", "bench", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | variables,
+    )
+
+
+@pytest.mark.parametrize("workload", RESULTS)
+def test_workload_reports_what_it_promises(workload, tmp_path):
+    """One JSON object with all named figures, each of them possible, and nothing left on the disk."""
+    finished = run_bench(workload, "--quick", "--json", "--data-dir", str(tmp_path))
+
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads(finished.stdout)
+    assert list(report) == ["workload", "parameters", "results", "baseline", "fsync_ms"]
+    assert report["workload"] == workload
+    assert report["fsync_ms"] > 0
+    assert report["parameters"]["payload_bytes"] == (100 if workload == "backlog" else 1024)
+    results = report["results"]
+    assert results.keys() >= RESULTS[workload]
+    for name in RESULTS[workload] - ANY_SIGN - MAY_BE_ZERO - {"variants"}:
+        assert results[name] > 0, name
+    if {"p50_ms", "p99_ms"} <= results.keys():
+        assert results["p50_ms"] <= results["p99_ms"]
+    assert report["baseline"]["msgs_per_s"] > 0
+    assert report["baseline"]["ratio"] == pytest.approx(
+        results["msgs_per_s"] / report["baseline"]["msgs_per_s"], rel=0.01
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fairness_of_a_real_broker_keeps_the_laws(tmp_path):
+    """However small and slow the run is, the order of service is exact."""
+    finished = run_bench("fairness", "--quick", "--json", "--data-dir", str(tmp_path))
+
+    results = json.loads(finished.stdout)["results"]
+    assert results["services_judged"] >= 1_000
+    assert results["law_violations"] == 0
+    assert results["max_share_error"] <= 0.01
+    assert results["lone_message_wait"] <= 1
+
+
+def test_table_is_for_people(tmp_path):
+    """Without --json the same figures stand in a table."""
+    finished = run_bench("produce", "--quick", "--data-dir", str(tmp_path))
+
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("produce\n")
+    assert "msgs_per_s" in finished.stdout
+
+
+def test_unknown_workload_is_refused_by_name():
+    """The answer lists those that there are."""
+    finished = run_bench("prodcue")
+
+    assert finished.returncode == 2
+    assert "prodcue" in finished.stderr
+    assert "latency" in finished.stderr
