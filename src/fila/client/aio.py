@@ -52,6 +52,9 @@ def _channel_options() -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.FRAME_BYTES_MAX),
         ("grpc.max_send_message_length", limits.FRAME_BYTES_MAX),
+        # So that a consumer that waits learns of a broker that vanished.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
     ]
 
 

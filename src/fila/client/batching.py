@@ -146,6 +146,8 @@ class BatchingCore:
         """
         if self.failed is not None:
             raise again(self.failed)
+        if type(payload) is not bytes:
+            payload = _as_bytes(payload)
         head = payload_head(len(payload))
         if headers:
             head = headers_part(headers) + head
@@ -158,9 +160,18 @@ class BatchingCore:
                 "await room() before sending more"
             )
         key = fairness_key or DEFAULT_KEY
-        _check(size, key, weight, cost)
-
         batch = self._open
+        if key not in batch.keys:
+            _check_key(key)
+        if size > limits.BODY_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}"
+            )
+        if weight is not None:
+            _check_number("weight", weight, limits.WEIGHT_MAX)
+        if cost is not None:
+            _check_number("cost", cost, limits.COST_MAX)
+
         if batch.count and batch.bytes + size > self._batch_bytes:
             self._full.append(batch)
             batch = self._open = Batch()
@@ -244,17 +255,26 @@ class BatchingCore:
         batch.resolve(error)
 
 
-def _check(size: int, key: str, weight: int | None, cost: int | None) -> None:
-    """Refuse what would make the broker refuse the whole batch."""
-    if size > limits.BODY_BYTES_MAX:
-        raise InvalidArgumentError(f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}")
-    # Four bytes are the most that a character takes.
-    if len(key) * 4 > limits.FAIRNESS_KEY_BYTES_MAX and len(key.encode()) > limits.FAIRNESS_KEY_BYTES_MAX:
-        raise InvalidArgumentError(f"a fairness key is longer than {limits.FAIRNESS_KEY_BYTES_MAX} bytes")
-    if weight is not None and not 0 <= weight <= limits.WEIGHT_MAX:
-        raise InvalidArgumentError(f"weight {weight} is not in 1 to {limits.WEIGHT_MAX:,}")
-    if cost is not None and not 0 <= cost <= limits.COST_MAX:
-        raise InvalidArgumentError(f"cost {cost} is not in 1 to {limits.COST_MAX:,}")
+def _as_bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise InvalidArgumentError(f"a payload is bytes, not {type(payload).__name__}: encode it first")
+
+
+def _check_key(key: str) -> None:
+    try:
+        size = len(key.encode())
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidArgumentError(f"fairness key {key!r} is no text") from error
+    if size > limits.FAIRNESS_KEY_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"a fairness key of {size:,} bytes is longer than {limits.FAIRNESS_KEY_BYTES_MAX}"
+        )
+
+
+def _check_number(name: str, number: int, maximum: int) -> None:
+    if type(number) is not int or not 0 <= number <= maximum:
+        raise InvalidArgumentError(f"{name} {number!r} is no whole number from 1 to {maximum:,}")
 
 
 def _extended(column: list[int] | None, count: int, value: int | None) -> list[int]:

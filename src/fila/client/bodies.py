@@ -7,7 +7,9 @@ a few headers, are read and written here; whatever else a client may have sent i
 from collections.abc import Mapping
 from functools import lru_cache
 
-from fila.errors import InvalidArgumentError
+from google.protobuf.message import DecodeError
+
+from fila.errors import Code, InvalidArgumentError, RPCError
 from fila.wire.v1.messages_pb2 import Body
 
 _HEADERS_TAG = b"\x12"
@@ -61,7 +63,7 @@ def encode_body(payload: bytes, headers: Mapping[str, str] | None = None) -> byt
 
 
 def decode_body(body: bytes) -> tuple[dict[str, str], bytes]:
-    """Return headers and payload."""
+    """Return headers and payload. Raises RPCError for what no producer should have sent."""
     size = len(body)
     # A payload alone, shorter than 2 MiB: its length has at most three bytes.
     if size > 2 and body[0] == _PAYLOAD_TAG_BYTE:
@@ -76,5 +78,8 @@ def decode_body(body: bytes) -> tuple[dict[str, str], bytes]:
             start, length = 0, 0
         if start and start + length == size:
             return {}, body[start:]
-    parsed = Body.FromString(body)
+    try:
+        parsed = Body.FromString(body)
+    except DecodeError as error:
+        raise RPCError(f"the body of a message is damaged: {error}", Code.DATA_LOSS) from error
     return dict(parsed.headers), parsed.payload

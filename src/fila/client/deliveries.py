@@ -26,6 +26,9 @@ from fila.wire.v1.service_pb2 import (
 PREFETCH_MESSAGES = 1_000
 PREFETCH_BYTES = 8 * limits.MIB
 
+# The broker bounds a frame that settles; errors are what makes one long.
+_FRAME_ERROR_CHARACTERS = limits.SETTLE_FRAME_BYTES_MAX // 16
+
 # What became of a place in a delivery.
 _WAITING, _BEGUN, _SETTLED, _EXPIRED = range(4)
 
@@ -128,7 +131,7 @@ class Held:
 class Frame(Pending):
     """What was settled together, and is confirmed together."""
 
-    __slots__ = ("ack", "extends", "nacks", "refused", "release", "sequence")
+    __slots__ = ("ack", "error_characters", "extends", "nacks", "refused", "release", "sequence")
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +139,7 @@ class Frame(Pending):
         self.ack = RunsBuilder()
         self.release = RunsBuilder()
         self.nacks: dict[str, RunsBuilder] = {}
+        self.error_characters = 0
         self.extends: dict[int, RunsBuilder] = {}
         self.refused: list[tuple[int, int, int, str]] = []
 
@@ -287,7 +291,10 @@ class DeliveriesCore:
             frame.ack.add(held.epoch, position)
         elif action is Settle.NACK:
             assert isinstance(argument, str)
-            frame.nacks.setdefault(argument, RunsBuilder()).add(held.epoch, position)
+            if argument not in frame.nacks:
+                frame.nacks[argument] = RunsBuilder()
+                frame.error_characters += len(argument)
+            frame.nacks[argument].add(held.epoch, position)
         else:
             frame.release.add(held.epoch, position)
         held.states[position] = _SETTLED
@@ -357,8 +364,10 @@ class DeliveriesCore:
 
     def _open_frame(self) -> Frame:
         # A frame says nothing of order: an extension and the end of the same lease must not meet in one.
-        if self._unsent and not self._unsent[-1].extends:
-            return self._unsent[-1]
+        if self._unsent:
+            frame = self._unsent[-1]
+            if not frame.extends and frame.error_characters < _FRAME_ERROR_CHARACTERS:
+                return frame
         return self._new_frame()
 
     def _new_frame(self) -> Frame:
@@ -385,7 +394,6 @@ class DeliveriesCore:
         frame.release.add(held.epoch, first, held.count - first)
         held.states[first:] = bytes([_SETTLED]) * (held.count - first)
         held.handed = held.count
-        held.announced = held.count
         self._free(held, sum(held.sizes[first:]), held.count - first)
 
     def _expire(self, held: Held, first: int) -> None:

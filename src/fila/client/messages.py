@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fila.client.bodies import decode_body
 from fila.errors import InvalidArgumentError
-from fila.limits import ERROR_BYTES_MAX
+from fila.limits import ERROR_BYTES_MAX, VISIBILITY_TIMEOUT_MS_MAX
 from fila.wire.v1 import messages_pb2
 
 if TYPE_CHECKING:
@@ -119,9 +119,8 @@ class Message(ABC):
     def nack(self, error: str = "") -> Awaitable[None]:
         """Say that the work failed, and why: the message is delivered again. Await it as an ack."""
         # A traceback may be of any length: its end names the error.
-        while len(error.encode("utf-8", "replace")) > ERROR_BYTES_MAX:
-            error = error[-min(len(error) - 1, ERROR_BYTES_MAX) :]
-        return self._settle(Settle.NACK, error)
+        short = error.encode("utf-8", "replace")[-ERROR_BYTES_MAX:].decode("utf-8", "ignore")
+        return self._settle(Settle.NACK, short)
 
     def extend(self, seconds: float) -> Awaitable[None]:
         """Keep the lease for this long from now. Await it as an ack."""
@@ -133,8 +132,10 @@ class Message(ABC):
 
 def timeout_ms(seconds: float) -> int:
     """Return a lease time as it goes on the wire."""
-    if not 0 < seconds < 2**32 / 1000:
-        raise InvalidArgumentError(f"a lease of {seconds} seconds cannot be asked for")
+    if not 0 < seconds <= VISIBILITY_TIMEOUT_MS_MAX / 1000:
+        raise InvalidArgumentError(
+            f"a lease of {seconds} seconds is not in 0 to {VISIBILITY_TIMEOUT_MS_MAX // 1000:,} seconds"
+        )
     return max(1, round(seconds * 1000))
 
 

@@ -47,6 +47,7 @@ class Pump(Generic[RequestT, ResponseT]):
         self._on_end = on_end
         self._idle: asyncio.Future[None] | None = None
         self._closing = False
+        self._failure: FilaError | None = None
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
 
@@ -84,6 +85,11 @@ class Pump(Generic[RequestT, ResponseT]):
         except (grpc.RpcError, asyncio.InvalidStateError):
             # The stream has ended: the reader is told why.
             return
+        except Exception as error:
+            # A frame that cannot be built: without this, whoever waits for its answer would wait for ever.
+            self._failure = RPCError(f"a frame could not be sent: {error!r}", Code.INTERNAL)
+            self._call.cancel()
+            raise
 
     async def _read(self) -> None:
         error: FilaError = RPCError("the stream's reader stopped", Code.INTERNAL)
@@ -101,7 +107,7 @@ class Pump(Generic[RequestT, ResponseT]):
             error = error_of_call(rpc_error, not_found=QueueNotFoundError)
         except asyncio.CancelledError:
             # By us, or by grpc because the call was cancelled: nobody waits for this task but `close`.
-            error = UnavailableError("the stream is closed")
+            error = self._failure or UnavailableError("the stream is closed")
         except FilaError as protocol_error:
             error = protocol_error
             self._call.cancel()
