@@ -402,7 +402,7 @@ class Group:
             delayed=len(self.delayed),
             in_flight=len(self.epochs),
             consumers=len(self.consumers),
-            active_keys=len(self.keys),
+            active_keys=sum(1 for key in self.keys.values() if key.live) if with_keys else 0,
             next_offset=self.log.next_offset,
             keys=self._key_stats() if with_keys else (),
         )
@@ -413,6 +413,7 @@ class Group:
         stats = [
             KeyStats(key.name, key.live - elsewhere[key.number], self.discipline.deficit(key), key.weight)
             for key in self.keys.values()
+            if key.live
         ]
         stats.sort(key=lambda each: (-each.pending, each.key))
         return tuple(stats[: limits.STATS_KEYS_MAX])

@@ -94,7 +94,7 @@ class KeyStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A queue at a glance."""
+    """A queue at a glance. Without keys, `active_keys` is not counted."""
 
     number: int
     spec: QueueSpec
