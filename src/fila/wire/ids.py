@@ -7,9 +7,7 @@ travels with a batch. Knows nothing of queues.
 from fila import limits
 from fila.errors import InvalidArgumentError
 
-_QUEUE_MAX = (1 << limits.QUEUE_NUMBER_BITS) - 1
 _OFFSET_MAX = (1 << limits.OFFSET_BITS) - 1
-_TIME_MS_MAX = (1 << 48) - 1
 _OFFSET_BITS = limits.OFFSET_BITS
 
 
@@ -22,20 +20,6 @@ def message_id(queue_number: int, offset: int, enqueued_at_ms: int) -> str:
         f"{enqueued_at_ms >> 16:08x}-{enqueued_at_ms & 0xFFFF:04x}-{0x7000 | queue_number >> 18:04x}"
         f"-{0x8000 | queue_number >> 4 & 0x3FFF:04x}-{(queue_number & 0xF) << 44 | offset:012x}"
     )
-
-
-def checked_message_id(queue_number: int, offset: int, enqueued_at_ms: int) -> str:
-    """Return the id of a message whose numbers come from somebody else.
-
-    Raises InvalidArgumentError for numbers that no message can have.
-    """
-    if not (
-        0 <= queue_number <= _QUEUE_MAX and 0 <= offset <= _OFFSET_MAX and 0 <= enqueued_at_ms <= _TIME_MS_MAX
-    ):
-        raise InvalidArgumentError(
-            f"no message has queue number {queue_number}, offset {offset} and time {enqueued_at_ms} ms"
-        )
-    return message_id(queue_number, offset, enqueued_at_ms)
 
 
 def parse_message_id(text: str) -> tuple[int, int, int]:

@@ -1,0 +1,59 @@
+"""Errors across the wire."""
+
+import grpc
+import pytest
+
+from fila import errors
+from fila.errors import Code, FilaError, RPCError
+from fila.wire.status import STATUS_CHARACTERS_MAX, error_of, status_of
+
+
+def every_error():
+    found, rest = [], [FilaError]
+    while rest:
+        kind = rest.pop()
+        found.append(kind)
+        rest += kind.__subclasses__()
+    return [kind for kind in found if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_has_a_status_of_its_own_code(kind):
+    """The status code of an error is the gRPC code of the same number."""
+    code, details = status_of(kind("what happened"))
+
+    assert code.value[0] == kind("x").code
+    assert details == "what happened"
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_status_becomes_an_error_with_its_code(code):
+    """Nothing is lost on the way to the client: code and text are those of the broker."""
+    error = error_of(int(code), "what happened")
+
+    assert error.code == code
+    assert error.message == "what happened"
+
+
+def test_an_unknown_code_becomes_an_error_too():
+    """A broker newer than the client may answer with a number that the client has never heard of."""
+    error = error_of(999, "from the future")
+
+    assert isinstance(error, RPCError)
+    assert error.code == Code.UNKNOWN
+
+
+def test_the_caller_says_what_not_found_is_about():
+    """NOT_FOUND is a missing queue for some calls and an ended lease for others."""
+    error = error_of(Code.NOT_FOUND, "gone", not_found=errors.MessageNotFoundError)
+
+    assert type(error) is errors.MessageNotFoundError
+
+
+def test_long_messages_are_cut_so_that_the_status_arrives():
+    """A status text longer than trailers may be would lose the status itself."""
+    code, details = status_of(errors.InvalidArgumentError("x" * 100_000))
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(details) == STATUS_CHARACTERS_MAX
+    assert details.endswith("...")
