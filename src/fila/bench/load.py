@@ -48,14 +48,14 @@ class Stream:
 
     async def close(self) -> None:
         """End the stream in order: what is half-closed gives its leases back."""
-        self._stop_writing()
+        await self._finish_writing()
         # A stream that has already ended has nothing left to say.
         if not self._call.done():
             await self._call.done_writing()
         await self._reader
 
-    def _stop_writing(self) -> None:
-        """End the task that writes, where there is one."""
+    async def _finish_writing(self) -> None:
+        """Wait for the task that writes, where there is one."""
 
     def _take(self, response: Any) -> None:
         """Take one answer."""
@@ -167,6 +167,7 @@ class SubscribeStream(Stream):
         self._credit_messages = 0 if paused else CREDIT_MESSAGES
         self._credit_bytes = 0 if paused else CREDIT_BYTES
         self._queue = queue
+        self._closing = False
         self._has_work = asyncio.Event()
         self._has_work.set()
         self.subscribed = False
@@ -183,8 +184,11 @@ class SubscribeStream(Stream):
         self._credit_bytes += size_bytes
         self._has_work.set()
 
-    def _stop_writing(self) -> None:
-        self._writer.cancel()
+    async def _finish_writing(self) -> None:
+        # To cancel a task that writes is to cancel its call.
+        self._closing = True
+        self._has_work.set()
+        await self._writer
 
     def _take(self, response: Any) -> None:
         if response.HasField("delivery"):
@@ -228,19 +232,25 @@ class SubscribeStream(Stream):
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            frame = service_pb2.SubscribeRequest(
-                queue=queue, credit_messages=self._credit_messages, credit_bytes=self._credit_bytes
-            )
-            queue = ""
-            self._credit_messages = self._credit_bytes = 0
-            if self._epochs:
-                self._sequence += 1
-                frame.sequence = self._sequence
-                frame.ack.CopyFrom(messages_pb2.LeaseRuns(epochs=self._epochs))
-                self._unsettled.append((self._sequence, self._epochs_count, time.perf_counter()))
-                self._epochs, self._epochs_count = [], 0
-            try:
-                await self._call.write(frame)
-            except (grpc.RpcError, asyncio.InvalidStateError):
-                # The reading task learns the reason and reports it.
+            if queue or self._epochs or self._credit_messages or self._credit_bytes:
+                try:
+                    await self._call.write(self._next_frame(queue))
+                except (grpc.RpcError, asyncio.InvalidStateError):
+                    # The reading task learns the reason and reports it.
+                    return
+                queue = ""
+            if self._closing:
                 return
+
+    def _next_frame(self, queue: str) -> service_pb2.SubscribeRequest:
+        frame = service_pb2.SubscribeRequest(
+            queue=queue, credit_messages=self._credit_messages, credit_bytes=self._credit_bytes
+        )
+        self._credit_messages = self._credit_bytes = 0
+        if self._epochs:
+            self._sequence += 1
+            frame.sequence = self._sequence
+            frame.ack.CopyFrom(messages_pb2.LeaseRuns(epochs=self._epochs))
+            self._unsettled.append((self._sequence, self._epochs_count, time.perf_counter()))
+            self._epochs, self._epochs_count = [], 0
+        return frame
