@@ -3,6 +3,8 @@
 No body is parsed or copied on its own: neighbours in a page leave as one slice.
 """
 
+from collections import OrderedDict
+
 from fila import limits
 from fila.core.outcome import Delivery
 from fila.errors import StoreCorruptError
@@ -20,7 +22,7 @@ class Bodies:
         self._cache_bytes_max = cache_bytes_max
         self._cache_bytes = 0
         # Oldest first. Deliveries of many keys go back and forth between pages; age is as good a guess as use, and cheaper.
-        self._pages: dict[PageKey, records.Page] = {}
+        self._pages: OrderedDict[PageKey, records.Page] = OrderedDict()
 
     def slices(self, delivery: Delivery) -> list[bytes]:
         """Return pieces whose concatenation is all bodies of a delivery, in order. Raises StoreError."""
@@ -66,5 +68,4 @@ class Bodies:
         pages[queue, first] = page
         self._cache_bytes += len(page.value)
         while self._cache_bytes > self._cache_bytes_max and len(pages) > 1:
-            oldest = next(iter(pages))
-            self._cache_bytes -= len(pages.pop(oldest).value)
+            self._cache_bytes -= len(pages.popitem(last=False)[1].value)
