@@ -140,6 +140,9 @@ class Subscription:
         if response.HasField("delivery"):
             self._arm_expiry()
             self._notify()
+            if self._core.stopped and self._pump is not None:
+                # It came too late, and goes back. There is only so much of that: no credit is granted any more.
+                self._pump.wake()
 
     def _on_end(self, error: FilaError) -> None:
         self._core.fail(error)

@@ -1,0 +1,492 @@
+"""The client against a real broker in the same process."""
+
+import asyncio
+import gc
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fila import AsyncClient, assembly
+from fila.client.batching import MESSAGES_HELD_MAX
+from fila.client.values import NewMessage
+from fila.config import ServerSettings, Settings, StorageSettings
+from fila.errors import (
+    Code,
+    InvalidArgumentError,
+    LimitError,
+    MessageNotFoundError,
+    QueueExistsError,
+    QueueNotFoundError,
+    RPCError,
+    UnavailableError,
+)
+
+
+@asynccontextmanager
+async def broker(data_dir, address="127.0.0.1:0"):
+    """Run a broker on a free port; what is tested is the client, so the page cache is durable enough."""
+    settings = Settings(
+        server=ServerSettings(listen_addr=address),
+        storage=StorageSettings(data_dir=data_dir, durability="os"),
+    )
+    async with assembly.running(settings) as running:
+        yield running
+
+
+def with_client(body):
+    """Run a test with a client of a broker that has a queue."""
+
+    def test(tmp_path: Path):
+        async def run():
+            async with broker(tmp_path / "data") as running, AsyncClient(running.address) as client:
+                await client.create_queue("orders", visibility_timeout_ms=1000)
+                async with asyncio.timeout(30):
+                    await body(client)
+
+        asyncio.run(run())
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    return test
+
+
+async def until(condition):
+    """Wait for something that the broker does in its own time."""
+    while not await condition():  # noqa: ASYNC110 - nobody tells a client what the broker does
+        await asyncio.sleep(0.001)
+
+
+@with_client
+async def test_message_goes_in_and_comes_out_as_it_was(client):
+    """Every field that the producer gave, and every one that the broker adds."""
+    message_id = await client.enqueue(
+        "orders", {"tenant": "acme", "trace": "1f"}, b"\x00\xff", fairness_key="acme", weight=3
+    )
+
+    message = await anext(client.consume("orders"))
+
+    assert message.id == message_id
+    assert (dict(message.headers), message.payload) == ({"tenant": "acme", "trace": "1f"}, b"\x00\xff")
+    assert (message.fairness_key, message.weight, message.throttle_keys) == ("acme", 3, ())
+    assert (message.queue, message.offset, message.attempt_count) == ("orders", 0, 0)
+    assert message.enqueued_at <= message.leased_at < message.lease_expires_at
+    await message.ack()
+    assert (await client.stats("orders")).in_flight == 0
+
+
+@with_client
+async def test_producer_keeps_order_and_derives_the_ids(client):
+    """A receipt is the id that the consumer sees."""
+    async with client.producer("orders") as producer:
+        receipts = [producer.send(str(number).encode()) for number in range(2_000)]
+        ids = [await receipt for receipt in receipts]
+
+    got = []
+    async with client.consume("orders") as consumer:
+        async for message in consumer:
+            got.append((message.id, int(message.payload)))
+            message.ack()
+            if len(got) == len(ids):
+                break
+
+    assert got == [(message_id, number) for number, message_id in enumerate(ids)]
+
+
+@with_client
+async def test_leaving_the_producer_flushes(client):
+    """What was sent is durable when the block is left."""
+    async with client.producer("orders") as producer:
+        for number in range(700):
+            producer.send(b"x", {"number": str(number)})
+
+    assert (await client.stats("orders")).depth == 700
+
+
+@with_client
+async def test_room_holds_back_a_loop_that_awaits_nothing_else(client):
+    """A flood is bounded in memory without an error."""
+    async with client.producer("orders") as producer:
+        for _ in range(25_000):
+            await producer.room()
+            producer.send(b"x")
+
+    assert (await client.stats("orders")).depth == 25_000
+
+
+@with_client
+async def test_flood_without_room_is_refused(client):
+    """Bounded even if the caller does not look."""
+    async with client.producer("orders") as producer:
+        for _ in range(MESSAGES_HELD_MAX):
+            producer.send(b"x")
+
+        with pytest.raises(LimitError, match="room"):
+            producer.send(b"x")
+
+
+@with_client
+async def test_producer_of_an_unknown_queue_says_so(client):
+    """To whoever awaits a receipt, and to a flush."""
+    producer = client.producer("missing")
+    receipt = producer.send(b"x")
+
+    with pytest.raises(QueueNotFoundError, match="missing"):
+        await receipt
+    with pytest.raises(QueueNotFoundError, match="missing"):
+        await producer.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        producer.send(b"x")
+
+
+@with_client
+async def test_consumer_of_an_unknown_queue_says_so(client):
+    """The loop ends with the error."""
+    with pytest.raises(QueueNotFoundError, match="missing"):
+        await anext(client.consume("missing"))
+
+
+@with_client
+async def test_ack_is_durable_when_awaited(client):
+    """Acks awaited together are confirmed together."""
+    async with client.producer("orders") as producer:
+        for _ in range(300):
+            producer.send(b"x")
+    async with client.consume("orders") as consumer:
+        messages = [await anext(consumer) for _ in range(300)]
+
+        await asyncio.gather(*(message.ack() for message in reversed(messages)))
+
+        stats = await client.stats("orders")
+        assert (stats.depth, stats.in_flight) == (0, 0)
+
+
+@with_client
+async def test_giving_up_on_one_ack_leaves_the_others_alone(client):
+    """They share a confirmation, not a fate."""
+    async with client.producer("orders") as producer:
+        producer.send(b"x")
+        producer.send(b"y")
+    async with client.consume("orders") as consumer:
+        first, second = await anext(consumer), await anext(consumer)
+        given_up = asyncio.ensure_future(first.ack())
+        waiting = asyncio.ensure_future(second.ack())
+        await asyncio.sleep(0)
+        given_up.cancel()
+
+        await waiting
+
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
+
+@with_client
+async def test_nacked_message_comes_again_with_an_attempt(client):
+    """The first retry is at once."""
+    await client.enqueue("orders", None, b"x")
+    async with client.consume("orders") as consumer:
+        first = await anext(consumer)
+        await first.nack("boom " * 1000)
+        second = await anext(consumer)
+
+        assert (second.id, second.attempt_count) == (first.id, 1)
+        assert second.epoch != first.epoch
+        await second.ack()
+
+
+@with_client
+async def test_released_message_comes_again_without_an_attempt(client):
+    """Nobody worked on it."""
+    await client.enqueue("orders", None, b"x")
+    async with client.consume("orders") as consumer:
+        await (await anext(consumer)).release()
+
+        assert (await anext(consumer)).attempt_count == 0
+
+
+@with_client
+async def test_extended_lease_outlives_its_timeout(client):
+    """While that of its neighbour runs out."""
+    async with client.producer("orders") as producer:
+        producer.send(b"kept")
+        producer.send(b"lost")
+    async with client.consume("orders") as consumer:
+        kept, lost = await anext(consumer), await anext(consumer)
+        await kept.extend(60)
+
+        again = await anext(consumer)
+
+        assert again.id == lost.id
+        await kept.ack()
+        assert (await client.stats("orders")).depth == 0
+
+
+@with_client
+async def test_ack_of_an_expired_lease_is_refused(client):
+    """The message is someone else's: its new lease is not touched."""
+    await client.enqueue("orders", None, b"x")
+    async with client.consume("orders") as consumer:
+        lost = await anext(consumer)
+        again = await anext(consumer)
+
+        with pytest.raises(MessageNotFoundError):
+            await lost.ack()
+        assert (again.id, again.attempt_count) == (lost.id, 1)
+        await again.ack()
+
+
+@with_client
+async def test_break_gives_back_what_was_not_handed_out(client):
+    """And keeps what was: it can still be acked."""
+    async with client.producer("orders") as producer:
+        for _ in range(50):
+            producer.send(b"x")
+
+    async for message in client.consume("orders"):
+        kept = message
+        break
+    gc.collect()
+
+    async def given_back():
+        return (await client.stats("orders")).depth == 49
+
+    await until(given_back)
+    assert (await client.stats("orders")).in_flight == 1
+    await kept.ack()
+
+    async def stream_has_ended():
+        return (await client.stats("orders")).active_consumers == 0
+
+    await until(stream_has_ended)
+    assert (await client.stats("orders")).depth == 49
+
+
+@with_client
+async def test_closing_gives_back_everything_unsettled(client):
+    """Without an attempt, and at once."""
+    async with client.producer("orders") as producer:
+        for _ in range(50):
+            producer.send(b"x")
+    consumer = client.consume("orders")
+    message = await anext(consumer)
+
+    await consumer.aclose()
+
+    stats = await client.stats("orders")
+    assert (stats.depth, stats.in_flight, stats.active_consumers) == (50, 0, 0)
+    with pytest.raises(StopAsyncIteration):
+        await anext(consumer)
+    with pytest.raises(MessageNotFoundError):
+        message.ack()
+    (again,) = await client.lease("orders")
+    assert again.attempt_count == 0
+
+
+@with_client
+async def test_deleted_queue_ends_its_consumers(client):
+    """With the reason."""
+    consumer = client.consume("orders")
+    waiting = asyncio.ensure_future(anext(consumer))
+
+    async def attached():
+        return (await client.stats("orders")).active_consumers == 1
+
+    await until(attached)
+    await client.delete_queue("orders")
+
+    with pytest.raises(QueueNotFoundError):
+        await waiting
+
+
+@with_client
+async def test_prefetch_bounds_what_is_leased_ahead(client):
+    """Others get the rest."""
+    async with client.producer("orders") as producer:
+        for _ in range(50):
+            producer.send(b"x")
+    async with client.consume("orders", prefetch=5) as consumer:
+        await anext(consumer)
+
+        assert (await client.stats("orders")).in_flight == 5
+
+
+@with_client
+async def test_stream_goes_on_after_forgotten_messages_expire(client):
+    """A handler that loses messages slows a consumer down and does not stop it."""
+    async with client.producer("orders") as producer:
+        for _ in range(4):
+            producer.send(b"x")
+    async with client.consume("orders", prefetch=2) as consumer:
+        forgotten = [await anext(consumer) for _ in range(2)]
+
+        later = [await anext(consumer) for _ in range(2)]
+
+        assert not {message.epoch for message in forgotten} & {message.epoch for message in later}
+
+
+@with_client
+async def test_lease_takes_what_is_there(client):
+    """Up to as many as asked, and their acks need no stream."""
+    for number in range(3):
+        await client.enqueue("orders", {"n": str(number)}, b"x", fairness_key="acme")
+
+    messages = await client.lease("orders", 2)
+
+    assert [dict(message.headers)["n"] for message in messages] == ["0", "1"]
+    assert [(message.offset, message.fairness_key) for message in messages] == [(0, "acme"), (1, "acme")]
+    assert messages[0].epoch
+    await asyncio.gather(*(message.ack() for message in messages))
+    assert (await client.stats("orders")).in_flight == 0
+    with pytest.raises(MessageNotFoundError):
+        await messages[0].ack()
+
+
+@with_client
+async def test_lease_waits_for_the_first_message(client):
+    """And returns nothing when none comes."""
+    assert await client.lease("orders", wait_seconds=0.01) == []
+    waiting = asyncio.ensure_future(client.lease("orders", wait_seconds=20))
+    await asyncio.sleep(0)
+    await client.enqueue("orders", None, b"x")
+
+    (message,) = await waiting
+
+    await message.extend(30)
+    await message.nack("boom")
+    (again,) = await client.lease("orders", wait_seconds=20)
+    assert again.attempt_count == 1
+
+
+@with_client
+async def test_settling_by_id(client):
+    """For whoever kept nothing but the id."""
+    message_id = await client.enqueue("orders", None, b"x")
+
+    with pytest.raises(MessageNotFoundError):
+        await client.ack("orders", message_id)
+    await client.lease("orders")
+    await client.extend("orders", message_id, 5)
+    await client.nack("orders", message_id, "boom")
+    with pytest.raises(MessageNotFoundError):
+        await client.extend("orders", message_id, 5)
+    await client.lease("orders")
+    await client.ack("orders", message_id)
+
+    assert (await client.stats("orders")).depth == 0
+    with pytest.raises(InvalidArgumentError):
+        await client.ack("orders", "no id")
+
+
+@with_client
+async def test_batch_has_a_result_for_each_message(client):
+    """One that is refused does not spoil the others."""
+    results = await client.enqueue_batch(
+        "orders", [NewMessage(b"a"), NewMessage(b"b", fairness_key="k" * 1000), NewMessage(b"c", {"x": "y"})]
+    )
+
+    assert [type(result.error) for result in results] == [type(None), InvalidArgumentError, type(None)]
+    assert [result.offset for result in (results[0], results[2])] == [0, 1]
+    messages = await client.lease("orders", 10)
+    assert [message.id for message in messages] == [results[0].id, results[2].id]
+
+
+@with_client
+async def test_queues_are_administered(client):
+    """Create, list, look, purge, delete; each error has its type."""
+    await client.create_queue("letters", discipline="wfq", quantum=5, visibility_timeout_ms=2000)
+    with pytest.raises(QueueExistsError):
+        await client.create_queue("letters")
+    with pytest.raises(InvalidArgumentError):
+        await client.create_queue("short", visibility_timeout_ms=999)
+    for key in ("acme", "acme", "umbrella"):
+        await client.enqueue("letters", None, b"x", fairness_key=key)
+
+    stats = await client.stats("letters")
+    assert (stats.discipline, stats.quantum, stats.visibility_timeout_ms) == ("wfq", 5, 2000)
+    assert [(key.key, key.pending_count) for key in stats.keys] == [("acme", 2), ("umbrella", 1)]
+    assert {info.name: info.depth for info in await client.list_queues()} == {"orders": 0, "letters": 3}
+    assert await client.purge_queue("letters") == 3
+    await client.delete_queue("letters")
+    with pytest.raises(QueueNotFoundError):
+        await client.stats("letters")
+
+
+@with_client
+async def test_closed_client_says_so(client):
+    """And closing ends the streams, with nothing left leased."""
+    address = client.addr
+    other = AsyncClient(f"http://{address}/")
+    await other.enqueue("orders", None, b"x")
+    consumer = other.consume("orders")
+    await anext(consumer)
+
+    await other.close()
+
+    with pytest.raises(UnavailableError, match="closed"):
+        await other.list_queues()
+    stats = await client.stats("orders")
+    assert (stats.depth, stats.in_flight, stats.active_consumers) == (1, 0, 0)
+
+
+def test_broker_that_stops_ends_its_streams_with_a_reason(tmp_path):
+    """What was taken is confirmed; what comes later hears why it is not."""
+
+    async def run():
+        async with broker(tmp_path / "data") as running:
+            client = AsyncClient(running.address)
+            await client.create_queue("orders")
+            producer = client.producer("orders")
+            await producer.send(b"x")
+            consumer = client.consume("orders")
+            await (await anext(consumer)).ack()
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.sleep(0)
+        with pytest.raises(UnavailableError):
+            await waiting
+        with pytest.raises(UnavailableError):
+            await producer.room()
+        with pytest.raises(UnavailableError):
+            await client.list_queues()
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_nobody_listens(tmp_path):
+    """Connecting says so, at once."""
+
+    async def run():
+        async with broker(tmp_path / "data") as running:
+            address = running.address
+            connected = await AsyncClient.connect(address)
+            await connected.close()
+        with pytest.raises(UnavailableError):
+            await AsyncClient.connect(address)
+
+    asyncio.run(run())
+
+
+@with_client
+async def test_call_that_takes_too_long_ends(client):
+    """Every call has a deadline."""
+    hurried = AsyncClient(client.addr, timeout_seconds=0.05)
+    await hurried.list_queues()
+    service = hurried._service
+
+    class Slow:
+        @staticmethod
+        def list_queues(_request, /, *, timeout):
+            from fila.wire.v1.service_pb2 import LeaseRequest
+
+            return service.Lease(LeaseRequest(queue="orders", wait_ms=20_000), timeout=timeout)
+
+    with pytest.raises(RPCError) as caught:
+        await hurried._call(Slow.list_queues, None)
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    await hurried.close()
+
+
+@pytest.mark.parametrize("addr", ["", "a b:1", "host:0", "host:70000", "https://host:1", "ftp://host"])
+def test_address_that_is_none_is_refused(addr):
+    """Before gRPC takes it for a name and waits."""
+    with pytest.raises(InvalidArgumentError, match="address"):
+        AsyncClient(addr)
