@@ -1,9 +1,6 @@
 """The store in RocksDB: one column family each, a write-ahead log, and a mark of what was synced.
 
 This is the only module that knows RocksDB. It works with bytes as they come and knows no record.
-
-RocksDB cannot tell the last record of its log, damaged in its length, from a write that a power loss cut short: it drops it.
-So each sync leaves, after it, the sequence number that it covered in the file `SYNCED`; an opening that finds less is refused.
 """
 
 import os
@@ -11,9 +8,8 @@ import shutil
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from struct import Struct
+from threading import Lock
 from weakref import WeakSet
-from zlib import crc32
 
 from rocksdict import (
     BlockBasedOptions,
@@ -30,6 +26,7 @@ from rocksdict import (
 
 from fila.errors import StoreCorruptError, StoreError
 from fila.limits import KIB, MIB
+from fila.storage.mark import LOG_DIRECTORY, Mark, MarkFile, in_use
 from fila.storage.store import Change, Family
 
 # The broker keeps the pages in use decoded; this serves index and filter blocks and short reads back.
@@ -54,8 +51,6 @@ INFO_LOGS_MAX = 2
 DELETIONS_WINDOW = 2_048
 DELETIONS_TRIGGER = 1_024
 
-_MARK_FILE = "SYNCED"
-_MARK = Struct("<QI")
 _REMEDY = "restore the data directory from a backup, or start with an empty one"
 
 
@@ -66,19 +61,41 @@ class RocksStore:
         self._path = path
         self._syncs = durability == "fsync"
         self._scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
-        _prepare_directory(path)
-        self._database: Rdict | None = _open(path)
-        self._families = {family: self._database.get_column_family(family) for family in Family}
-        self._handles: dict[Family, ColumnFamily] = {
-            family: self._database.get_column_family_handle(family) for family in Family
-        }
-        self._mark_file = -1
+        self._database: Rdict | None = None
+        self._families: dict[Family, Rdict] = {}
+        self._handles: dict[Family, ColumnFamily] = {}
+        # Held by each write, so that a sync sees the log between two batches; and by each sync, so that none outlives us.
+        self._writing = Lock()
+        self._syncing = Lock()
         self._synced = -1
+        self._closed = False
+        self._failure = ""
+        _prepare_directory(path)
+        self._mark = MarkFile(path)
         try:
-            self._check_mark()
-        except StoreError:
+            self._open()
+        except Exception as error:
             self.close()
-            raise
+            if isinstance(error, StoreError):
+                raise
+            raise self._failed("open", error) from error
+
+    def _open(self) -> None:
+        """Open what the mark vouches for, and mark what was found."""
+        mark = self._mark.read()
+        if mark is not None:
+            self._mark.check(mark)
+        self._database = database = _open_database(self._path, create=mark is None)
+        self._families = {family: database.get_column_family(family) for family in Family}
+        self._handles = {family: database.get_column_family_handle(family) for family in Family}
+        found = database.latest_sequence_number()
+        if mark is not None and found < mark.sequence:
+            raise StoreCorruptError(
+                f"the log of the store in {self._path} ends at change {found:,} although {mark.sequence:,} were synced, "
+                f"so its end is damaged: {_REMEDY}"
+            )
+        # What an opening replays it also writes to tables, durably: so this holds whatever `durability` is.
+        self._mark.write(Mark(found, *self._mark.newest_log(), *self._mark.manifest()))
 
     def write(self, changes: Sequence[Change], drops: Sequence[tuple[Family, bytes, bytes]] = ()) -> None:
         """Apply the drops, then the changes; the batch is in the page cache when this returns."""
@@ -91,27 +108,30 @@ class RocksStore:
                 batch.delete(key, handles[family])
             else:
                 batch.put(key, value, handles[family])
+        database = self._intact()
         try:
-            self._opened().write(batch)
-        except StoreError:
-            raise
+            with self._writing:
+                database.write(batch)
         except Exception as error:
-            raise self._failed("write to", error) from error
+            raise self._break("write to", error) from error
 
     def sync(self) -> None:
         """Make everything written so far durable; other threads run meanwhile."""
-        database = self._opened()
-        if not self._syncs:
-            return
-        try:
-            sequence = database.latest_sequence_number()
-            if sequence == self._synced:
+        with self._syncing:
+            database = self._intact()
+            if not self._syncs:
                 return
-            database.flush_wal(True)
-            self._synced = sequence
-            os.pwrite(self._mark_file, _mark(sequence), 0)
-        except Exception as error:
-            raise self._failed("sync", error) from error
+            try:
+                with self._writing:
+                    sequence = database.latest_sequence_number()
+                    log = self._mark.newest_log()
+                if sequence == self._synced:
+                    return
+                database.flush_wal(True)
+                self._mark.write(Mark(sequence, *log, *self._mark.manifest()))
+                self._synced = sequence
+            except Exception as error:
+                raise self._break("sync", error) from error
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -147,7 +167,10 @@ class RocksStore:
             # The engine's iterators stop at a damaged block as they do at the end, and say so only here.
             records.status()
         except Exception as error:
-            raise self._failed(f"read the {family} records of", error) from error
+            failed = self._failed(f"read the {family} records of", error)
+            # The error's traceback keeps this frame, and the iterator would keep the directory locked.
+            del records, key, value, advance, valid
+            raise failed from error
 
     def compact(self, family: Family, first: bytes, end: bytes) -> None:
         """Rewrite the files of a range without what was dropped from them."""
@@ -162,54 +185,43 @@ class RocksStore:
         return shutil.disk_usage(self._path).free
 
     def close(self) -> None:
-        """Close the directory; unfinished scans end."""
-        database, self._database = self._database, None
-        if database is None:
-            return
-        # The lock on the directory lives as long as anything that refers to the database.
-        for scan in list(self._scans):
-            scan.close()
-        families, self._families = self._families, {}
-        self._handles = {}
-        for opened in families.values():
-            opened.close()
-        families.clear()
-        if self._mark_file >= 0:
-            os.close(self._mark_file)
-            self._mark_file = -1
-        with suppress(Exception):  # a flush that failed before fails here again, and the log has everything
-            database.close()
+        """Close the directory; a sync under way is waited for, unfinished scans end."""
+        with self._syncing:
+            if self._closed:
+                return
+            self._closed = True
+            database, self._database = self._database, None
+            # The lock on the directory lives as long as anything that refers to the database.
+            for scan in list(self._scans):
+                scan.close()
+            self._handles.clear()
+            for opened in self._families.values():
+                opened.close()
+            self._families.clear()
+            if database is not None:
+                with suppress(Exception):  # what a flush fails to write here, the log has
+                    database.close()
+            self._mark.close()
 
     def _opened(self) -> Rdict:
         if self._database is None:
             raise StoreError(f"the store in {self._path} is closed")
         return self._database
 
+    def _intact(self) -> Rdict:
+        database = self._opened()
+        if self._failure:
+            raise StoreError(self._failure)
+        return database
+
+    def _break(self, action: str, error: Exception) -> StoreError:
+        """Take no further part: what the engine holds and what is on disk may differ."""
+        failed = self._failed(action, error)
+        self._failure = failed.message
+        return failed
+
     def _failed(self, action: str, error: Exception) -> StoreError:
         return _translate(error, self._path, f"cannot {action} the store in {self._path}")
-
-    def _check_mark(self) -> None:
-        """Refuse a store that holds less than what was synced, and keep the mark open."""
-        try:
-            self._mark_file = os.open(self._path / _MARK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            data = os.pread(self._mark_file, _MARK.size + 1, 0)
-        except OSError as error:
-            raise self._failed("open", error) from error
-        if not data:
-            # A new store; or a power loss right after its making, before anything was acknowledged.
-            return
-        if len(data) != _MARK.size or data != _mark(_MARK.unpack(data)[0]):
-            raise StoreCorruptError(
-                f"the file {self._path / _MARK_FILE}, which says how far the store was synced, is damaged: "
-                "restore the data directory from a backup, or remove the file to start without this check"
-            )
-        synced = _MARK.unpack(data)[0]
-        found = self._opened().latest_sequence_number()
-        if found < synced:
-            raise StoreCorruptError(
-                f"the log of the store in {self._path} ends at change {found:,} although {synced:,} were synced, "
-                f"so its end is damaged: {_REMEDY}"
-            )
 
 
 def _prepare_directory(path: Path) -> None:
@@ -225,12 +237,12 @@ def _prepare_directory(path: Path) -> None:
         )
 
 
-def _open(path: Path) -> Rdict:
+def _open_database(path: Path, *, create: bool) -> Rdict:
     cache = Cache(BLOCK_CACHE_BYTES)
     columns = {"default": _family_options(None, cache)}
     columns.update({family.value: _family_options(family, cache) for family in Family})
     try:
-        return Rdict(str(path), _common_options(), columns)
+        return Rdict(str(path), _common_options(path, create=create), columns)
     except Exception as error:
         raise _translate(error, path, f"cannot open the store in {path}") from error
 
@@ -239,9 +251,7 @@ def _translate(error: Exception, path: Path, action: str) -> StoreError:
     """Say what failed and what to do; the engine tells kinds apart by the text of its errors only."""
     text = str(error)
     if "lock hold by current process" in text or "While lock file" in text:
-        return StoreError(
-            f"the data directory {path} is in use by another fila server: stop it, or name another directory"
-        )
+        return in_use(path)
     if text.startswith("Corruption") or "checksum" in text or "Column families not opened" in text:
         return StoreCorruptError(f"{action}: {text}: {_REMEDY}")
     if "No space left" in text:
@@ -253,10 +263,12 @@ def _translate(error: Exception, path: Path, action: str) -> StoreError:
     )
 
 
-def _common_options() -> Options:
+def _common_options(path: Path, *, create: bool) -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
+    # A store that lost its files or families must not pass for a new one.
+    options.create_if_missing(create)
+    options.create_missing_column_families(create)
+    options.set_wal_dir(str(path / LOG_DIRECTORY))
     # The default drops everything after a flipped byte without a word; this refuses, and still opens after a torn tail.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_paranoid_checks(True)
@@ -290,8 +302,3 @@ def _family_options(family: Family | None, cache: Cache) -> Options:
     options.set_hard_pending_compaction_bytes_limit(PENDING_COMPACTION_BYTES_MAX)
     options.add_compact_on_deletion_collector_factory(DELETIONS_WINDOW, DELETIONS_TRIGGER, 0.5)
     return options
-
-
-def _mark(sequence: int) -> bytes:
-    data = sequence.to_bytes(8, "little")
-    return data + crc32(data).to_bytes(4, "little")
