@@ -97,7 +97,9 @@ STREAM_BYTES_MAX = 16 * MIB
 
 # --- commit -------------------------------------------------------------------------------------------
 
-# What one commit may hold: beyond it the window closes although the sync before it still runs.
+# When so much has collected, it is stepped and written although the sync before it still runs.
+COMMIT_WINDOW_BYTES = 1 * MIB
+# What one commit may hold.
 COMMIT_BYTES_MAX = 4 * MIB
 # What may wait for a commit in all; beyond it streams are not read and unary calls are refused.
 PENDING_BYTES_MAX = 64 * MIB

@@ -2,7 +2,8 @@
 
 It runs in the asyncio thread; only the sync runs in another, one at a time. While a sync runs, commands collect; when it
 ends, they are one step and one batch, and while that is synced the results of the one before go out. So the window
-under load is the length of a sync, and without load there is none.
+under load is the length of a sync, and without load there is none. A window also closes at a number of bytes: then its
+step is written while the sync before it still runs, and waits for the next sync together with what follows.
 
 After a failed write or sync memory may be ahead of the disk: everybody who waits is told that the outcome is
 unknown, the state is dropped, and the store is opened again until it works.
@@ -33,6 +34,8 @@ from fila.telemetry.metrics import NoTelemetry, Telemetry
 logger = logging.getLogger(__name__)
 
 Reply = Callable[[Any], None]
+# A step that is written, and what is to be called for telemetry when it is durable.
+Pending = tuple[Outcome, Callable[[], None] | None]
 # What a broker that stops no longer takes: everything that begins something.
 BEGINNINGS = (Enqueue, Attach, CreateQueue)
 
@@ -65,8 +68,10 @@ class Broker:
         self._room.set()
         self._idle = asyncio.Event()
         self._idle.set()
-        # The step that is being synced, or that nothing was written for and that waits for its turn to go out.
-        self._unreleased: Outcome | None = None
+        # Steps that are being synced, and steps that are written since and wait for the next sync, in order.
+        self._syncing: list[Pending] = []
+        self._written: list[Pending] = []
+        self._written_bytes = 0
         self._turn_handle: asyncio.Handle | None = None
         self._wake_handle: asyncio.TimerHandle | None = None
         self._draining = False
@@ -145,7 +150,7 @@ class Broker:
                 self._room.clear()
         self._commands.append(command)
         self._idle.clear()
-        if self._turn_handle is None and self._unreleased is None:
+        if self._turn_handle is None and (not self._syncing or self._is_window_full()):
             self._turn_handle = self._loop.call_soon(self._turn)
 
     async def ask(self, build: Callable[[int], Command], bodies: bytes = b"") -> Any:
@@ -201,11 +206,23 @@ class Broker:
 
     # --- the turn ---------------------------------------------------------------------------------------
 
+    def _is_window_full(self) -> bool:
+        """Say whether enough has collected to write it before the sync that runs has ended."""
+        return (
+            self._commands_bytes >= limits.COMMIT_WINDOW_BYTES
+            and self._written_bytes < limits.COMMIT_BYTES_MAX
+        )
+
     def _turn(self) -> None:
-        """Step what has collected, write it, and begin its sync."""
+        """Step what has collected and write it; make it durable at once if no sync runs."""
         self._turn_handle = None
-        if self._failure is not None or self._unreleased is not None:
-            return
+        if self._failure is None:
+            self._step()
+            if not self._syncing:
+                self._let_out([])
+
+    def _step(self) -> None:
+        """Step what has collected, and write what was decided."""
         begin_ns = self._clock.now_ns()
         commands = self._take_commands()
         outcome = self._scheduler.step(begin_ns, commands)
@@ -219,15 +236,11 @@ class Broker:
         try:
             written = self._committer.write(outcome, bodies)
         except StoreError as error:
-            self._fail(error, outcome)
+            self._fail(error)
             return
-        self._unreleased = outcome
         report = self._reports.stepped(outcome, len(commands), begin_ns, stepped_ns, written)
-        if outcome.must_sync:
-            sync = self._loop.run_in_executor(self._worker, self._sync)
-            sync.add_done_callback(lambda done: self._synced(done, report))
-        else:
-            self._release()
+        self._written.append((outcome, report))
+        self._written_bytes += written.bytes
 
     def _take_commands(self) -> list[Command]:
         """Take what has collected, up to what one commit may hold."""
@@ -254,29 +267,42 @@ class Broker:
         self._committer.sync()
         return self._store.free_bytes()
 
-    def _synced(self, done: "asyncio.Future[int]", report: Callable[[], None] | None) -> None:
+    def _synced(self, done: "asyncio.Future[int]") -> None:
+        if self._failure is not None:
+            return
         error = done.exception()
         if error is not None:
-            self._fail(error, None)
+            self._fail(error)
             return
         self._look_at_disk(done.result())
-        if report is not None:
-            report()
-        self._release()
+        durable, self._syncing = self._syncing, []
+        if self._commands:
+            self._step()
+        self._let_out(durable)
 
-    def _release(self) -> None:
-        """Let out the step that is durable; the next one begins first, so that its sync runs meanwhile."""
-        outcome, self._unreleased = self._unreleased, None
-        assert outcome is not None
-        if self._commands and self._turn_handle is None:
-            if outcome.must_sync:
-                self._turn()
-            else:
+    def _let_out(self, durable: list[Pending]) -> None:
+        """Let out steps that are durable, in order; the next sync begins first, so that it runs meanwhile."""
+        if any(outcome.must_sync for outcome, _ in self._written):
+            self._syncing, self._written = self._written, []
+            self._written_bytes = 0
+            sync = self._loop.run_in_executor(self._worker, self._sync)
+            sync.add_done_callback(self._synced)
+        else:
+            # Nothing of this needs a sync, and what was before it is durable.
+            durable = durable + self._written
+            self._written = []
+            self._written_bytes = 0
+        for outcome, report in durable:
+            if report is not None:
+                report()
+            self._give(outcome)
+        if self._syncing:
+            return
+        if self._commands:
+            if self._turn_handle is None:
                 self._turn_handle = self._loop.call_soon(self._turn)
         else:
             self._wake_later()
-        self._give(outcome)
-        if not self._commands and self._unreleased is None:
             self._idle.set()
 
     def _give(self, outcome: Outcome) -> None:
@@ -318,7 +344,7 @@ class Broker:
     def _wake_soon(self) -> None:
         self._wake_handle = None
         self._idle.clear()
-        if self._turn_handle is None and self._unreleased is None:
+        if self._turn_handle is None and not self._syncing:
             self._turn_handle = self._loop.call_soon(self._turn)
 
     # --- trouble ----------------------------------------------------------------------------------------
@@ -332,12 +358,14 @@ class Broker:
             else:
                 logger.info("the disk has room again: messages are taken")
 
-    def _fail(self, error: BaseException, outcome: Outcome | None) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Tell everybody that the outcome is unknown, drop the state, and open the store again."""
         logger.error("the store failed, and is opened again: %s", error)
         reason = UnavailableError(f"the broker could not store it, and the outcome is unknown: {error}")
         self._failure = reason
-        self._unreleased = None
+        self._syncing = []
+        self._written = []
+        self._written_bytes = 0
         self._commands.clear()
         self._commands_bytes = 0
         self._bodies_waiting.clear()
