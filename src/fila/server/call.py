@@ -4,6 +4,7 @@ All handlers take and give bytes: so a frame that is no protobuf gets INVALID_AR
 frame is measured before it is unpacked, and the hot streams choose themselves what they decode.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeAlias, TypeVar
 
@@ -38,6 +39,15 @@ async def read_frame(call: Call) -> bytes | None:
     """Return the next frame of a stream; None when the client has ended its side."""
     frame: object = await call.read()
     return frame if isinstance(frame, bytes) else None
+
+
+async def write_frame(call: Call, frame: bytes) -> None:
+    """Write a frame of a stream; a call that is gone is cancelled."""
+    try:
+        await call.write(frame)
+    except grpc.aio.InternalError:
+        # gRPC cancels the handler of a call that broke, but a moment after it fails the write.
+        raise asyncio.CancelledError from None
 
 
 async def refuse(call: Call, error: FilaError) -> NoReturn:

@@ -11,7 +11,7 @@ import grpc
 from fila import limits
 from fila.broker.loop import Broker
 from fila.errors import FilaError, InvalidArgumentError
-from fila.server.call import Call, Handler, checked_queue, decode, refuse
+from fila.server.call import Call, Handler, checked_queue, decode, refuse, write_frame
 from fila.server.consumer import Consumer
 from fila.server.streams import Streams
 from fila.wire.frames import message_frames
@@ -59,7 +59,7 @@ class _ConsumeStream:
         for frame in message_frames(delivery, bodies):
             # A frame on its way may have arrived: it counts as written.
             self._written += 1
-            await self._call.write(frame)
+            await write_frame(self._call, frame)
         self._consumer.deliveries.popleft()
         self._written = 0
 

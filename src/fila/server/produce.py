@@ -14,7 +14,7 @@ from fila.broker.loop import Broker
 from fila.core.commands import Enqueue
 from fila.core.outcome import Enqueued
 from fila.errors import FilaError, InvalidArgumentError, LimitError, NotFoundError
-from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse
+from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse, write_frame
 from fila.server.streams import Streams
 from fila.wire.columns import MalformedColumnsError, read_columns
 from fila.wire.frames import produce_receipt, produce_refusal
@@ -74,7 +74,7 @@ class _ProduceStream:
                 while self._batches and (frame := self._batches[0].frame) is not None:
                     self._bytes_in_flight -= self._batches.popleft().size
                     self._room.set()
-                    await self._call.write(frame)
+                    await write_frame(self._call, frame)
                 if self._reader.done() and not self._batches:
                     if self._failure is None:
                         self._reader.result()

@@ -13,7 +13,7 @@ from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Begin, Credit
 from fila.errors import FilaError, InvalidArgumentError
-from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse
+from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse, write_frame
 from fila.server.consumer import Consumer
 from fila.server.credit import StreamCredit
 from fila.server.settling import Settling
@@ -50,7 +50,7 @@ class _SubscribeStream:
         try:
             messages, size = self._credit.grant(first.credit_messages, first.credit_bytes)
             attached = await self._consumer.attach(credit_messages=messages, credit_bytes=size)
-            await self._call.write(subscribed_frame(attached))
+            await write_frame(self._call, subscribed_frame(attached))
             self._take_leases(first)
             self._reader = asyncio.create_task(self._read())
             self._reader.add_done_callback(lambda _: self._wake.set())
@@ -90,7 +90,7 @@ class _SubscribeStream:
         delivery, bodies = self._consumer.deliveries.popleft()
         size = sum(delivery.sizes)
         self._credit.delivered(len(delivery.offsets), size)
-        await self._call.write(delivery_frame(delivery, bodies))
+        await write_frame(self._call, delivery_frame(delivery, bodies))
         more = self._credit.written(size)
         if more:
             self._broker.submit(Credit(self._consumer.number, 0, more))
@@ -98,7 +98,7 @@ class _SubscribeStream:
     async def _confirm(self) -> None:
         frame = self._settling.confirm()
         self._paid.set()
-        await self._call.write(frame)
+        await write_frame(self._call, frame)
 
     async def _release(self) -> None:
         """Leave, wait until the leases are back in their queue, and confirm what was settled until then."""
