@@ -1,6 +1,7 @@
 """What the commands that talk to a broker share: where it is, how one runs, and how it fails."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -55,6 +56,8 @@ def run_with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") ->
 
 
 async def _with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
+    # gRPC logs what we say in a sentence of our own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fila.client.aio import AsyncClient
 
     async with AsyncClient(addr) as client:

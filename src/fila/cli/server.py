@@ -63,6 +63,8 @@ def server(
 
 
 def _run(settings: config.Settings) -> None:
+    # gRPC logs what we say in a sentence of our own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fila import assembly
 
     assembly.run(settings)
