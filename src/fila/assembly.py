@@ -90,7 +90,7 @@ def _telemetry(settings: TelemetrySettings) -> Telemetry:
     if settings.otlp_endpoint is None:
         return NoTelemetry()
     # Importing the SDK takes a third of a second, which only those pay who use it.
-    from fila.telemetry.otel import OtelTelemetry
+    from fila.telemetry.otel import OtelTelemetry  # noqa: PLC0415
 
     return OtelTelemetry(
         endpoint=settings.otlp_endpoint,

@@ -49,7 +49,9 @@ class Committer:
     what was just written is what is most likely to be read next.
     """
 
-    def __init__(self, store: Store, next_queue: int = 1, keep: KeepPage = lambda _queue, _first, _page: None) -> None:
+    def __init__(
+        self, store: Store, next_queue: int = 1, keep: KeepPage = lambda _queue, _first, _page: None
+    ) -> None:
         self._store = store
         self._keep = keep
         self._next_queue = next_queue
@@ -113,7 +115,7 @@ class _Batch:
 
     def put_row(self, write: PutRow) -> None:
         row = records.Row(
-            write.count,
+            write.length,
             write.step,
             write.keys,
             write.key_index,

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from fila import limits
@@ -62,6 +63,8 @@ class Broker:
         self._bodies_waiting: dict[int, bytes] = {}
         self._consumers = 0
         self._sinks: dict[int, Sink] = {}
+        self._deserted = asyncio.Event()
+        self._deserted.set()
         self._commands: deque[Command] = deque()
         self._commands_bytes = 0
         self._room = asyncio.Event()
@@ -109,9 +112,8 @@ class Broker:
         stopping = UnavailableError("the broker is stopping: connect again when it is back")
         for sink in list(self._sinks.values()):
             sink.close(stopping)
-        deadline = self._loop.time() + limits.DRAIN_TIMEOUT_MS / 1_000
-        while self._sinks and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._deserted.wait(), limits.DRAIN_TIMEOUT_MS / 1_000)
         for consumer in list(self._sinks):
             self._sinks.pop(consumer)
             if self._failure is None:
@@ -171,11 +173,14 @@ class Broker:
         """Return a consumer number; what is delivered to it goes to the sink."""
         self._consumers += 1
         self._sinks[self._consumers] = sink
+        self._deserted.clear()
         return self._consumers
 
     def close_consumer(self, consumer: int) -> None:
         """Forget a consumer's sink, when its Detach has been submitted."""
         self._sinks.pop(consumer, None)
+        if not self._sinks:
+            self._deserted.set()
 
     async def room(self) -> None:
         """Wait while more is pending than the broker should take on."""
@@ -194,7 +199,9 @@ class Broker:
             len(self._commands) >= limits.PENDING_COMMANDS_MAX
             or self._commands_bytes > limits.PENDING_BYTES_MAX
         ):
-            return LimitError("the broker has as much waiting for the disk as it may hold: try again in a moment")
+            return LimitError(
+                "the broker has as much waiting for the disk as it may hold: try again in a moment"
+            )
         if self._disk_full and not isinstance(command, Attach):
             self._look_at_disk(self._store.free_bytes())
             if self._disk_full:
@@ -313,7 +320,8 @@ class Broker:
             if take is not None:
                 take(reply)
         for consumer, error in outcome.closings:
-            sink = self._sinks.pop(consumer, None)
+            sink = self._sinks.get(consumer)
+            self.close_consumer(consumer)
             if sink is not None:
                 sink.close(error)
         for delivery in outcome.deliveries:
@@ -374,6 +382,7 @@ class Broker:
         for reply in waiting.values():
             reply(reason)
         sinks, self._sinks = self._sinks, {}
+        self._deserted.set()
         for sink in sinks.values():
             sink.close(reason)
         self._store.close()

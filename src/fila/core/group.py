@@ -127,9 +127,12 @@ class Group:
             numbers = [of_place[place] for place in key_index]
         first = self.log.append(numbers, sizes, time_ms, weights, costs)
         if weights is None:
-            for key in keys:
-                if key.weight != 1:
-                    self.discipline.reweigh(key, 1)
+            heavy = [place for place, key in enumerate(keys) if key.weight != 1]
+            used = frozenset(key_index if key_index is not None else (0,)) if heavy else frozenset()
+            for place in heavy:
+                # A key of the dictionary that no message uses keeps its weight.
+                if place in used:
+                    self.discipline.reweigh(keys[place], 1)
         else:
             newest = dict(zip(key_index if key_index is not None else repeat(0), weights, strict=False))
             for place, weight in newest.items():
@@ -249,8 +252,9 @@ class Group:
         """Return pages, sizes, times and weights of these messages."""
         segments = self.log.segments
         first, last = min(offsets) >> BITS, max(offsets) >> BITS
-        near = [segments.get(number) for number in range(first, min(last, first + NEAR) + 1)]
-        if len(offsets) > 1 and last - first < NEAR and None not in near:
+        numbers = range(first, min(last, first + NEAR) + 1)
+        near = [segment for number in numbers if (segment := segments.get(number))]
+        if len(offsets) > 1 and len(near) == last - first + 1 <= NEAR:
             # In a few neighbouring segments, as in most deliveries: columns are joined and picked without a loop.
             base = first << BITS
             pick = itemgetter(*[offset - base for offset in offsets])
@@ -296,9 +300,8 @@ class Group:
             if not key.live:  # type: ignore[union-attr]
                 self._forget(key)  # type: ignore[arg-type]
         if self.attempts:
-            for offset in offsets:
-                if self.attempts.pop(offset, None) is not None:
-                    writes.append(DeleteAttempt(self.log.number, offset))
+            failed = [offset for offset in offsets if self.attempts.pop(offset, None)]
+            writes.extend([DeleteAttempt(self.log.number, offset) for offset in failed])
 
     def release(self, lease: Lease, mask: int) -> None:
         """Let held messages wait again, before the others of their keys, as if they had not been delivered."""

@@ -65,7 +65,8 @@ class QueueLog:
         first = self.next_offset
         if costs is not None:
             self.has_costs = True
-        self.size_max = max(self.size_max, max(sizes))
+        largest = max(sizes)
+        self.size_max = max(self.size_max, largest)
         begin, count = 0, len(sizes)
         while begin < count:
             segment = self.tail_segment()
@@ -155,7 +156,7 @@ class QueueLog:
         return PutRow(
             queue=self.number,
             first=segment.first + first,
-            count=len(numbers),
+            length=len(numbers),
             step=step,
             keys=[name_of(number) for number in dictionary],
             key_index=[dictionary[number] for number in numbers],
@@ -196,8 +197,7 @@ class QueueLog:
         """Delete the pages and rows that are finished now, and the segment if it is."""
         base = segment.first
         pages, rows = ended
-        for first in pages:
-            writes.append(DeletePage(self.number, base + first))
+        writes.extend([DeletePage(self.number, base + first) for first in pages])
         for first in rows:
             writes.append(DeleteRow(self.number, base + first))
             if base + segment.bury_row(first) == self.next_offset:
@@ -298,12 +298,14 @@ class QueueLog:
         start = row.first & MASK
         assert start >= len(segment), "index rows overlap"
         segment.fill_to(start)
-        segment.extend([keys[index] for index in row.key_index], row.sizes, row.times_ms, row.weights, row.costs)
+        segment.extend(
+            [keys[index] for index in row.key_index], row.sizes, row.times_ms, row.weights, row.costs
+        )
         segment.restore_row(row.pages)
         if row.costs is not None:
             self.has_costs = True
-        self.size_max = max(self.size_max, max(row.sizes))
-        self.next_offset = max(self.next_offset, row.first + row.count)
+        self.size_max = max(self.size_max, *row.sizes)
+        self.next_offset = max(self.next_offset, row.first + row.length)
 
     def _restored_segment(self, first: int) -> Segment:
         number = first >> BITS

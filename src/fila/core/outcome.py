@@ -53,14 +53,14 @@ class DropQueue(NamedTuple):
 
 
 class PutRow(NamedTuple):
-    """An index row: the columns of `count` messages from `first` on. `weights` and `costs` None: all 1.
+    """An index row: the columns of `length` messages from `first` on. `weights` and `costs` None: all 1.
 
     `pages` has, for each message, the distance from the row's segment start to the first message of its page.
     """
 
     queue: int
     first: int
-    count: int
+    length: int
     step: int
     keys: Sequence[str]
     key_index: Sequence[int]

@@ -33,7 +33,9 @@ EPOCH_BITS = 40
 class Scheduler:
     """All queues of one shard."""
 
-    def __init__(self, *, now_ns: int, incarnation: int, first_step: int = 0, next_queue_number: int = 1) -> None:
+    def __init__(
+        self, *, now_ns: int, incarnation: int, first_step: int = 0, next_queue_number: int = 1
+    ) -> None:
         self._now_ns = now_ns
         self._step = first_step
         self._epoch = incarnation << EPOCH_BITS
@@ -160,7 +162,9 @@ class Scheduler:
             self._reply(command.request, LimitError(reason))
             return
         if self.next_queue_number >> limits.QUEUE_NUMBER_BITS:
-            self._reply(command.request, LimitError("all queue numbers are used up: begin with a new data directory"))
+            self._reply(
+                command.request, LimitError("all queue numbers are used up: begin with a new data directory")
+            )
             return
         number = self.next_queue_number
         self.next_queue_number += 1
@@ -203,7 +207,9 @@ class Scheduler:
         self._reply(command.request, purged)
 
     def _list_queues(self, command: c.ListQueues) -> None:
-        self._reply(command.request, tuple(self._queues[name].stats(with_keys=False) for name in sorted(self._queues)))
+        self._reply(
+            command.request, tuple(self._queues[name].stats(with_keys=False) for name in sorted(self._queues))
+        )
 
     def _get_stats(self, command: c.GetStats) -> None:
         group = self._find(command.request, command.queue)
@@ -337,7 +343,7 @@ class Scheduler:
                 refused += refused_runs(epoch, position, count, mask & ~known)
             if known:
                 masks[epoch] = masks.get(epoch, 0) | known
-        for epoch, mask in masks.items():
+        for epoch, mask in in_order(masks, command.action):
             self._settle(group, consumer.leases[epoch], mask, command)
         self._reply(command.request, Runs(*zip(*refused, strict=True)) if refused else NO_RUNS)
 
@@ -353,15 +359,19 @@ class Scheduler:
             if found is not None and masks.get(found[0], 0) & found[1]:
                 found = None
             if found is None:
-                results.append(MessageNotFoundError("the message is not leased, or no longer under this lease"))
+                results.append(
+                    MessageNotFoundError("the message is not leased, or no longer under this lease")
+                )
                 continue
             masks[found[0]] = masks.get(found[0], 0) | found[1]
             results.append(None)
-        for epoch, mask in masks.items():
+        for epoch, mask in in_order(masks, command.action):
             self._settle(group, group.leases[epoch], mask, command)
         self._reply(command.request, tuple(results))
 
-    def _settle(self, group: Group, lease: Lease, mask: int, command: c.SettleRuns | c.SettleMessages) -> None:
+    def _settle(
+        self, group: Group, lease: Lease, mask: int, command: c.SettleRuns | c.SettleMessages
+    ) -> None:
         action = command.action
         if action is Action.ACK:
             group.ack(lease, mask, self._out.writes)
@@ -379,7 +389,9 @@ class Scheduler:
     def restore_queue(self, record: o.PutQueue) -> None:
         """Take back a queue; its other records follow."""
         self.next_queue_number = max(self.next_queue_number, record.number + 1)
-        self._add_queue(QueueLog(record.number, record.spec, record.created_at_ms, self._usage, record.next_offset))
+        self._add_queue(
+            QueueLog(record.number, record.spec, record.created_at_ms, self._usage, record.next_offset)
+        )
 
     def restore_progress(self, record: o.PutProgress) -> None:
         """Take back which messages of a segment are finished."""
@@ -436,9 +448,18 @@ def find_lease(group: Group, address: Address, wanted: int) -> tuple[int, int] |
     if address.queue_number != group.log.number:
         return None
     epoch = group.epochs.get(address.offset)
-    if epoch is None or (wanted and wanted != epoch) or group.log.time_ms(address.offset) != address.enqueued_at_ms:
+    if (
+        epoch is None
+        or (wanted and wanted != epoch)
+        or group.log.time_ms(address.offset) != address.enqueued_at_ms
+    ):
         return None
     return epoch, 1 << group.leases[epoch].offsets.index(address.offset)
+
+
+def in_order(masks: dict[int, int], action: Action) -> list[tuple[int, int]]:
+    """Return what is settled of each delivery; releases with the newest first, so that the oldest stand before them again."""
+    return sorted(masks.items(), reverse=True) if action is Action.RELEASE else list(masks.items())
 
 
 def refused_runs(epoch: int, position: int, count: int, mask: int) -> list[tuple[int, int, int]]:

@@ -53,7 +53,9 @@ class Key:
 class Discipline(Protocol):
     """Holds what waits and says what goes next."""
 
-    waiting: int
+    @property
+    def waiting(self) -> int:
+        """Return how many messages wait."""
 
     def new_key(self, name: str, number: int) -> Key:
         """Make the discipline's own kind of key."""

@@ -161,7 +161,13 @@ class Drr:
         plain = self._plain_weight
         count = 0
         for key in keys:
-            if key.weight != plain or key.due != this or key.deficit or key.earned != before or len(key.lane) < 2:
+            if (
+                key.weight != plain
+                or key.due != this
+                or key.deficit
+                or key.earned != before
+                or len(key.lane) < 2
+            ):
                 break
             count += 1
         if count < len(keys):
@@ -287,8 +293,13 @@ class Drr:
     # --- weights ----------------------------------------------------------------------------------------
 
     def reweigh(self, key: Key, weight: int) -> None:
-        if not key.in_round or key is self._current:
+        if not key.in_round:
             key.weight = weight
+            return
+        if key is self._current:
+            # What is left of its turn was earned by the old weight: a lighter key may keep one turn of its own.
+            key.weight = weight
+            key.deficit = min(key.deficit, self._quantum * weight)
             return
         # Settle at the old weight for the rounds that have passed it. Its next visit may come sooner; one that comes
         # too soon does no harm, so nothing is moved back (and nothing piles up under weights that go to and fro).
