@@ -46,7 +46,6 @@ def recover(store: Store, now_ns: int) -> tuple[Scheduler, Recovered]:
     )
     reading = _Reading(store, scheduler)
     reading.queues()
-    next_queue = max(state.next_queue, max(reading.numbers, default=0) + 1)
     reading.progress()
     attempts = reading.attempts()
     leases = reading.leases()
@@ -59,7 +58,7 @@ def recover(store: Store, now_ns: int) -> tuple[Scheduler, Recovered]:
         leases=leases,
         attempts=attempts,
         incarnation=incarnation,
-        next_queue=next_queue,
+        next_queue=scheduler.next_queue_number,
         step=state.step,
         now_ns=now_ns,
     )

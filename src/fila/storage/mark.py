@@ -105,9 +105,10 @@ class MarkFile:
         number = _current_manifest(self._path)
         manifest = self._manifest(number)
         if number < mark.manifest or (
-            number == mark.manifest and not is_boundary(manifest, mark.manifest_bytes, _length(manifest))
+            number == mark.manifest and not is_boundary(manifest, mark.manifest_bytes)
         ):
             raise self._damaged(manifest)
+        last_boundary(manifest, 0)
         torn = False
         for number in sorted(_log_numbers(self._logs)):
             log = _log(self._logs, number)
@@ -116,9 +117,9 @@ class MarkFile:
                 continue
             length = _length(log)
             due = length if number < mark.log else mark.log_bytes if number == mark.log else 0
-            if not is_boundary(log, due, length):
+            if not is_boundary(log, due):
                 raise self._damaged(log)
-            torn = number >= mark.log and last_boundary(log, due) != length
+            torn = last_boundary(log, due) != length
 
     def _damaged(self, path: Path) -> StoreCorruptError:
         return StoreCorruptError(
@@ -136,13 +137,16 @@ def in_use(path: Path) -> StoreError:
     )
 
 
-def is_boundary(path: Path, position: int, length: int) -> bool:
+def is_boundary(path: Path, position: int) -> bool:
     """Tell whether a record of a log or manifest ends at a position."""
-    return position == 0 or (position <= length and last_boundary(path, 0, position) == position)
+    return position == 0 or last_boundary(path, 0, position) == position
 
 
 def last_boundary(path: Path, start: int, end: int | None = None) -> int:
-    """Return where the last whole record ends, from a position where one ended; `end` cuts the file there."""
+    """Return where the last whole record ends, from a position where one ended; `end` cuts the file there.
+
+    Raises StoreCorruptError for a fragment of a kind that is never written: some make the engine loop for ever.
+    """
     length = _length(path)
     end = length if end is None else min(end, length)
     boundary = position = start
@@ -153,15 +157,17 @@ def last_boundary(path: Path, start: int, end: int | None = None) -> int:
             room = _BLOCK_BYTES - position % _BLOCK_BYTES
             if room < _FRAGMENT.size:
                 position += room  # a block ends in zeros where no fragment fits
-                if position == end:
-                    boundary = end
                 continue
             if position + _FRAGMENT.size > end:
                 return boundary
             _, size, kind = _FRAGMENT.unpack_from(data, position)
+            if kind > _LAST:
+                raise StoreCorruptError(
+                    f"the file {path} is damaged: at byte {position:,} is no record: {_REMEDY}"
+                )
             position += _FRAGMENT.size + size
-            if position > end or _FRAGMENT.size + size > room:
-                return boundary
+            if position > end or _FRAGMENT.size + size > room or kind == 0:
+                return boundary  # cut short, or zeros of a page that a power loss left unwritten
             if kind in {_WHOLE, _LAST}:
                 boundary = position
 

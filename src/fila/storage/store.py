@@ -42,7 +42,9 @@ class Store(Protocol):
     def get(self, family: Family, key: bytes) -> bytes | None:
         """Return the value of a key."""
 
-    def scan(self, family: Family, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, family: Family, first: bytes = b"", end: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values from `first` to before `end`, in order."""
 
     def compact(self, family: Family, first: bytes, end: bytes) -> None:
