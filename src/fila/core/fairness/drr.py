@@ -53,6 +53,8 @@ class Drr:
         self._next: list[Key] = []
         self._later: dict[int, list[Key]] = {}
         self._later_rounds: list[int] = []
+        # Up to this round keys may stand twice among the visits, because a new weight has brought one of them forward.
+        self._twice_until = 0
 
     # --- what waits -------------------------------------------------------------------------------------
 
@@ -282,6 +284,8 @@ class Drr:
             heappop(later)
             self._visits += self._later.pop(self._round)
         self._visits.sort(key=by_ring)
+        if self._round <= self._twice_until:
+            self._visits = list(dict.fromkeys(self._visits))
         return True
 
     def _retire(self, key: Key) -> None:
@@ -309,6 +313,7 @@ class Drr:
         key.weight = weight
         due = self._next_due(key)
         if due < key.due:
+            self._twice_until = max(self._twice_until, key.due)
             key.due = due
             self._expect(key, due)
 
