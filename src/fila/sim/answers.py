@@ -1,0 +1,364 @@
+"""What each command must be answered, by the checker's account, and what it changes there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fila import limits
+from fila.core.commands import (
+    Attach,
+    Begin,
+    Command,
+    CreateQueue,
+    Credit,
+    DeleteQueue,
+    Detach,
+    Enqueue,
+    GetStats,
+    ListQueues,
+    PurgeQueue,
+    SettleMessages,
+    SettleRuns,
+)
+from fila.core.model import Action, Address, QueueStats, Runs
+from fila.core.outcome import Attached, Enqueued
+from fila.errors import MessageNotFoundError, QueueExistsError, QueueNotFoundError
+from fila.sim.model import ConsumerModel, Message, QueueModel, State
+from fila.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from fila.sim.checker import Checker
+
+Place = tuple[int, int]
+
+
+class Answers:
+    """One method for each command: it says whether something changed that must be durable."""
+
+    def __init__(self, checker: "Checker") -> None:
+        self._checker = checker
+        self._replies: dict[int, object] = {}
+        self._closed: list[int] = []
+        self._judges: dict[type, Callable[..., bool]] = {
+            CreateQueue: self._create,
+            DeleteQueue: self._delete,
+            PurgeQueue: self._purge,
+            ListQueues: self._list,
+            GetStats: self._stats,
+            Enqueue: self._enqueue,
+            Attach: self._attach,
+            Credit: self._credit,
+            Begin: self._begin,
+            Detach: self._detach,
+            SettleRuns: self._settle_runs,
+            SettleMessages: self._settle_messages,
+        }
+
+    def judge(self, command: Command, bodies: bytes, replies: dict[int, object], closed: list[int]) -> bool:
+        """Take the command's reply out of `replies` and judge it; add the consumers that it closes to `closed`."""
+        self._replies, self._closed = replies, closed
+        if isinstance(command, Enqueue):
+            return self._enqueue(command, bodies)
+        return self._judges[type(command)](command)
+
+    def _expect(self, command: Any, expected: object) -> None:
+        """Judge a reply: equal, or an error of the same type."""
+        missing = object()
+        found = self._replies.pop(command.request, missing)
+        if found is missing:
+            raise Violation("replies", f"{type(command).__name__} {command.request} was not answered")
+        same = type(found) is type(expected) if isinstance(expected, Exception) else found == expected
+        if not same:
+            raise Violation("replies", f"{command!r} was answered {found!r}, not {expected!r}")
+
+    def _queue(self, command: Any) -> QueueModel | None:
+        """Return the command's queue, or judge the error where there is none."""
+        queue = self._checker.queues.get(command.queue)
+        if queue is None:
+            self._expect(command, QueueNotFoundError(""))
+        return queue
+
+    # --- queues -----------------------------------------------------------------------------------------
+
+    def _create(self, command: CreateQueue) -> bool:
+        checker = self._checker
+        if command.spec.name in checker.queues:
+            self._expect(command, QueueExistsError(""))
+            return False
+        queue = QueueModel(checker.next_number, command.spec)
+        checker.journal.note("create", queue, checker.next_number)
+        checker.next_number += 1
+        checker.queues[command.spec.name] = checker.numbers[queue.number] = queue
+        self._expect(command, queue.number)
+        return True
+
+    def _delete(self, command: DeleteQueue) -> bool:
+        checker = self._checker
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        checker.journal.note("delete", queue, 0)
+        queue.deleted = True
+        del checker.queues[command.queue], checker.numbers[queue.number]
+        for consumer in list(queue.consumers.values()):
+            self._closed.append(consumer.number)
+            checker.detach(consumer)
+        self._expect(command, None)
+        return True
+
+    def _purge(self, command: PurgeQueue) -> bool:
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        gone = [message for message in queue.messages.values() if message.state is not State.LEASED]
+        self._finish(gone)
+        queue.clear_lanes()
+        self._expect(command, len(gone))
+        return bool(gone)
+
+    def _list(self, command: ListQueues) -> bool:
+        queues = sorted(self._checker.queues.values(), key=lambda queue: queue.spec.name)
+        found = self._replies.get(command.request)
+        names = [stats.spec.name for stats in found] if isinstance(found, tuple) else found
+        if not isinstance(found, tuple) or names != [queue.spec.name for queue in queues]:
+            raise Violation("replies", f"the queues are listed as {names!r}")
+        self._expect(command, tuple(_stats(queue, stats) for queue, stats in zip(queues, found, strict=True)))
+        return False
+
+    def _stats(self, command: GetStats) -> bool:
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        found = self._replies.get(command.request)
+        if not isinstance(found, QueueStats):
+            self._expect(command, "QueueStats")
+        assert isinstance(found, QueueStats)
+        self._check_keys(queue, found)
+        self._expect(command, _stats(queue, found))
+        return False
+
+    def _check_keys(self, queue: QueueModel, found: QueueStats) -> None:
+        """Deficits are the core's own affair; what waits and what weighs is not."""
+        unfinished = {message.key for message in queue.messages.values()}
+        if found.active_keys < len(unfinished) or len(found.keys) != min(found.active_keys, limits.STATS_KEYS_MAX):
+            raise Violation("stats", f"{found.active_keys} active keys; {sorted(unfinished)} have messages")
+        for key in found.keys:
+            model = queue.keys.get(key.key)
+            pending = 0 if model is None else model.ready
+            weight = None if model is None else model.share.weight
+            if key.pending != pending or (weight is not None and key.weight != weight):
+                raise Violation("stats", f"{key!r} should have {pending} pending and the weight {weight}")
+        missing = unfinished - {key.key for key in found.keys}
+        if missing and len(found.keys) < limits.STATS_KEYS_MAX:
+            raise Violation("stats", f"the keys {sorted(missing)} have messages and are not listed")
+
+    # --- enqueue ----------------------------------------------------------------------------------------
+
+    def _enqueue(self, command: Enqueue, bodies: bytes = b"") -> bool:
+        checker = self._checker
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        first, count = queue.next_offset, len(command.sizes)
+        time_ms = checker.now_ns // limits.MS_NS
+        checker.journal.note("append", queue, first)
+        messages = []
+        begin = 0
+        for place, size in enumerate(command.sizes):
+            message = Message(
+                queue,
+                first + place,
+                command.keys[0 if command.key_index is None else command.key_index[place]],
+                weight=1 if command.weights is None else command.weights[place],
+                cost=1 if command.costs is None else command.costs[place],
+                time_ms=time_ms,
+                body=bodies[begin : begin + size],
+            )
+            begin += size
+            queue.messages[message.offset] = message
+            queue.weigh(message.key, message.weight, message.cost)
+            messages.append(message)
+        queue.counts[State.WAITING] += count
+        queue.next_offset = first + count
+        queue.body_bytes_max = max(queue.body_bytes_max, *command.sizes)
+        queue.line_up(messages)
+        self._expect(command, Enqueued(queue.number, first, count, time_ms))
+        return True
+
+    # --- consumers --------------------------------------------------------------------------------------
+
+    def _attach(self, command: Attach) -> bool:
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        consumer = ConsumerModel(command.consumer, queue, command.credit_messages, command.credit_bytes)
+        consumer.refill, consumer.once = command.refill, command.once
+        self._checker.consumers[command.consumer] = queue.consumers[command.consumer] = consumer
+        self._expect(command, Attached(queue.number, queue.spec.visibility_timeout_ms))
+        return False
+
+    def _credit(self, command: Credit) -> bool:
+        consumer = self._checker.consumers.get(command.consumer)
+        if consumer is not None:
+            consumer.messages += command.messages
+            consumer.bytes += command.bytes
+        return False
+
+    def _begin(self, command: Begin) -> bool:
+        consumer = self._checker.consumers.get(command.consumer)
+        if consumer is not None:
+            consumer.begun = True
+            for message, _ in self._leases(command.consumer, command.runs):
+                if message is not None:
+                    message.begun = True
+        return False
+
+    def _detach(self, command: Detach) -> bool:
+        consumer = self._checker.consumers.get(command.consumer)
+        changed = consumer is not None and bool(consumer.held) and not command.keep
+        if consumer is not None:
+            self._leave(consumer, command)
+        if command.request:
+            self._expect(command, None)
+        return changed
+
+    def _leave(self, consumer: ConsumerModel, command: Detach) -> None:
+        held = list(consumer.held.values())
+        consumer.attached = False
+        if not command.keep:
+            lost = [message for message in held if command.lost and (message.begun or not consumer.begun)]
+            released = [message for message in held if message not in lost]
+            # Not ordered: which of a consumer's leases ends first is nobody's promise.
+            self._checker.fail(lost, ordered=len(lost) < 2)
+            self._release(released)
+        self._checker.detach(consumer)
+
+    # --- settling ---------------------------------------------------------------------------------------
+
+    def _settle_runs(self, command: SettleRuns) -> bool:
+        good: list[Message] = []
+        refused: list[Place] = []
+        seen: set[int] = set()
+        for message, place in self._leases(command.consumer, command.runs):
+            if message is None or id(message) in seen:
+                refused.append(place)
+            else:
+                seen.add(id(message))
+                good.append(message)
+        self._settle(command, good)
+        found = self._replies.pop(command.request, None)
+        if not isinstance(found, Runs):
+            raise Violation("replies", f"{command!r} was answered {found!r}")
+        if sorted(self._expand(found)) != sorted(refused):
+            raise Violation("refusals", f"{command!r} refused {found!r}, not the (epoch, position) {refused}")
+        return bool(good)
+
+    def _settle_messages(self, command: SettleMessages) -> bool:
+        queue = self._queue(command)
+        if queue is None:
+            return False
+        good: list[Message] = []
+        expected: list[object] = []
+        seen: set[int] = set()
+        for place, address in enumerate(command.addresses):
+            message = self._addressed(queue, address)
+            epoch = 0 if command.epochs is None else command.epochs[place]
+            if message is None or not message.leased_under(epoch) or id(message) in seen:
+                expected.append(MessageNotFoundError)
+            else:
+                seen.add(id(message))
+                good.append(message)
+                expected.append(None)
+        self._settle(command, good)
+        found = self._replies.pop(command.request, None)
+        kinds = [None if answer is None else type(answer) for answer in found] if isinstance(found, tuple) else found
+        if kinds != expected:
+            raise Violation("refusals", f"{command!r} was answered {found!r}, not {expected!r}")
+        return bool(good)
+
+    def _settle(self, command: SettleRuns | SettleMessages, messages: Sequence[Message]) -> None:
+        if not messages:
+            return
+        # Deliveries in the order in which they were named; the messages of each in that of the delivery. What is given
+        # back stands in the order in which it had been delivered.
+        places = {id(message): place for _, _, held in self._deliveries(messages) for place, message in enumerate(held)}
+        named = {epoch: place for place, epoch in enumerate(dict.fromkeys(message.epoch for message in messages))}
+        if command.action is Action.RELEASE:
+            named = {epoch: epoch for epoch in named}
+        messages = sorted(messages, key=lambda message: (named[message.epoch], places[id(message)]))
+        if command.action is Action.ACK:
+            self._finish(messages)
+        elif command.action is Action.NACK:
+            self._checker.fail(messages)
+        elif command.action is Action.RELEASE:
+            self._release(messages)
+        else:
+            self._extend(messages, command.timeout_ms)
+
+    def _finish(self, messages: Sequence[Message]) -> None:
+        checker = self._checker
+        for message in messages:
+            if message.state is State.LEASED:
+                checker.end_lease(message)
+            else:
+                checker.journal.save(message)
+            message.queue.move(message, State.FINISHED)
+
+    def _release(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._checker.end_lease(message)
+        if messages:
+            messages[0].queue.line_up(messages, front=True)
+
+    def _deliveries(self, messages: Sequence[Message]) -> list[tuple[int, int, tuple[Message, ...]]]:
+        return [self._checker.epochs[epoch] for epoch in dict.fromkeys(message.epoch for message in messages)]
+
+    def _extend(self, messages: Sequence[Message], timeout_ms: int) -> None:
+        checker = self._checker
+        for message in messages:
+            checker.journal.save(message)
+            message.deadline_ns = checker.now_ns + timeout_ms * limits.MS_NS
+            checker.timers.set(message)
+
+    # --- naming leases ----------------------------------------------------------------------------------
+
+    def _leases(self, consumer: int, runs: Runs) -> Iterator[tuple[Message | None, Place]]:
+        """Yield each place of the runs with its message, or None where that lease, or its consumer, has ended."""
+        attached = consumer in self._checker.consumers
+        for epoch, position in self._expand(runs):
+            _, holder, messages = self._checker.epochs.get(epoch, (0, 0, ()))
+            message = messages[position] if position < len(messages) else None
+            if message is None or holder != consumer or not attached or not message.leased_under(epoch):
+                yield None, (epoch, position)
+            else:
+                yield message, (epoch, position)
+
+    def _expand(self, runs: Runs) -> list[Place]:
+        """Return (epoch, position) of every message that the runs name; of one beyond the delivery, the first."""
+        expanded = []
+        for epoch, position, count in zip(runs.epochs, runs.positions, runs.counts, strict=True):
+            length = len(self._checker.epochs[epoch][2]) if epoch in self._checker.epochs else 0
+            end = min(length, position + count) if count else length
+            expanded += [(epoch, place) for place in range(position, max(end, position + 1))]
+        return expanded
+
+    def _addressed(self, queue: QueueModel, address: Address) -> Message | None:
+        message = queue.messages.get(address.offset)
+        if message is None or address.queue_number != queue.number or address.enqueued_at_ms != message.time_ms:
+            return None
+        return message
+
+
+def _stats(queue: QueueModel, found: QueueStats) -> QueueStats:
+    """Return what the queue's stats should be; what is judged apart is taken from `found`."""
+    counts = queue.counts
+    return QueueStats(
+        number=queue.number,
+        spec=queue.spec,
+        depth=counts[State.WAITING] + counts[State.DELAYED],
+        delayed=counts[State.DELAYED],
+        in_flight=counts[State.LEASED],
+        consumers=len(queue.consumers),
+        active_keys=found.active_keys,
+        next_offset=queue.next_offset,
+        keys=found.keys,
+    )
