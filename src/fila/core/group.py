@@ -16,7 +16,6 @@ A message that is not finished is in exactly one of three states: *waiting* in t
 from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import reduce
 from itertools import repeat
 from operator import add, itemgetter
 
@@ -490,7 +489,10 @@ class Group:
 
 def joined(columns: "Sequence[array[int]]") -> "array[int]":
     """Return the columns of neighbouring segments as one."""
-    return columns[0] if len(columns) == 1 else reduce(add, columns)
+    whole = columns[0]
+    for column in columns[1:]:
+        whole = whole + column
+    return whole
 
 
 def backoff_ms(attempts: int) -> int:
