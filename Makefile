@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Used by `make bench`; what `fila bench --help` lists.
-WORKLOAD ?= both
+WORKLOAD ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -35,7 +35,7 @@ format: $(VENV)/.installed-dev ## format the code and apply the linter's safe fi
 proto: $(VENV)/.installed-dev ## regenerate src/fila/wire/v1 from proto/
 	$(BIN)/python tools/generate_proto.py
 
-bench: $(VENV)/.installed-dev ## measure a workload (WORKLOAD=produce ARGS=--json)
+bench: $(VENV)/.installed-dev ## measure all workloads, or one (WORKLOAD=produce ARGS=--json)
 	$(BIN)/fila bench $(WORKLOAD) $(ARGS)
 
 soak: $(VENV)/.installed-dev ## run a suite for long, one JSON line per run (SUITE=name)

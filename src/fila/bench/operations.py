@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fila.bench.figures import Sample
-from fila.bench.load import ProduceStream, SubscribeStream
+from fila.bench.load import PRODUCE_BATCHES_IN_FLIGHT, ProduceStream, SubscribeStream
 from fila.bench.messages import Batch, MessageSource
 from fila.bench.parameters import AHEAD_MESSAGES_MAX, Parameters
 from fila.bench.subject import Subject
@@ -40,9 +40,16 @@ def make_batches(parameters: Parameters) -> Iterator[Batch]:
     return batches
 
 
-async def fill(subject: Subject, queue: str, batches: Iterator[Batch], messages: int) -> Sample:
+async def fill(
+    subject: Subject,
+    queue: str,
+    batches: Iterator[Batch],
+    messages: int,
+    *,
+    batches_in_flight: int = PRODUCE_BATCHES_IN_FLIGHT,
+) -> Sample:
     """Produce so many messages and wait for their receipts."""
-    stream = ProduceStream(subject.channel(), queue)
+    stream = ProduceStream(subject.channel(), queue, batches_in_flight=batches_in_flight)
     with subject.measured() as sample:
         await stream.send_all(batches, messages=messages)
         sample.messages = stream.receipted

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fila import limits
 from fila.bench.figures import Sample, median_or_none, ratio_or_none
-from fila.bench.load import ProduceStream, SubscribeStream
+from fila.bench.load import PRODUCE_BATCHES_IN_FLIGHT, ProduceStream, SubscribeStream
 from fila.bench.messages import Batch
 from fila.bench.operations import enqueue_each, fill, fill_and_drain, make_source, take_each
 from fila.bench.parameters import Parameters
@@ -205,7 +206,9 @@ async def _observe_backlog(
     base_bytes = subject.resident_bytes()
     queue = await subject.create_queue()
     batches: Iterator[Batch] = make_source(parameters).batches(batch)
-    sample = await fill(subject, queue, batches, messages)
+    # One by one, as many as the broker takes: so small, they cost nothing to keep.
+    in_flight = limits.PRODUCE_BATCHES_IN_FLIGHT_MAX if batch == 1 else PRODUCE_BATCHES_IN_FLIGHT
+    sample = await fill(subject, queue, batches, messages, batches_in_flight=in_flight)
     await subject.wait_until_quiet(limit_s=parameters.quiet_limit_s)
     full_bytes = subject.resident_bytes()
     stopping_at_s = time.perf_counter()
