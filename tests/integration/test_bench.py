@@ -5,7 +5,12 @@ import os
 import subprocess
 import sys
 
+import grpc
 import pytest
+
+from fila.bench.process import ServerProcess
+from fila.wire.v1.admin_pb2 import ListQueuesRequest
+from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
 
 COMMON = {"messages", "seconds", "msgs_per_s", "broker_cpu_us_per_msg"}
 LATENCIES = {"p50_ms", "p99_ms"}
@@ -87,3 +92,24 @@ def test_unknown_workload_is_refused_by_name():
     assert finished.returncode == 2
     assert "prodcue" in finished.stderr
     assert "latency" in finished.stderr
+
+
+def test_running_broker_is_measured_and_left_as_it_was(tmp_path):
+    """With --addr its process is found by its port, what needs a restart is unknown, and the bench's queues go."""
+    broker = ServerProcess("fila", "server", parent_dir=tmp_path)
+    try:
+        broker.start()
+        broker.wait_until_listening()
+        finished = run_bench(
+            "queues", "--quick", "--json", "--addr", broker.address, "--data-dir", str(tmp_path)
+        )
+        with grpc.insecure_channel(broker.address) as channel:
+            left = FilaAdminStub(channel).ListQueues(ListQueuesRequest()).queues
+    finally:
+        broker.remove()
+
+    assert finished.returncode == 0, finished.stderr
+    results = json.loads(finished.stdout)["results"]
+    assert results["broker_cpu_us_per_msg"] > 0
+    assert results["restart_s"] is None
+    assert list(left) == []
