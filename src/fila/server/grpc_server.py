@@ -1,12 +1,14 @@
 """The gRPC server: one port for the contract, health checking and reflection."""
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from fila import limits
 from fila.broker.loop import Broker
 from fila.errors import ConfigError
+from fila.server.health import SERVICE_NAME as HEALTH_NAME
+from fila.server.health import Health
 from fila.server.services import SERVICES, service_handlers
 from fila.server.streams import Streams
 
@@ -37,7 +39,7 @@ class GrpcServer:
         quantum_default: int = limits.QUANTUM_DEFAULT,
     ) -> None:
         self._streams = Streams()
-        self._health = health.aio.HealthServicer()
+        self._health = Health([service.full_name for service in SERVICES])
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
         handlers = service_handlers(
             broker, self._streams, window_default=window_default, quantum_default=quantum_default
@@ -58,20 +60,18 @@ class GrpcServer:
                 f"cannot listen on {address}: is another server using port {port}? Stop it, or set listen_addr"
             )
         await self._server.start()
-        for name in ("", *[service.full_name for service in SERVICES]):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return f"{host}:{bound}"
 
     async def stop(self, timeout_ms: int = limits.DRAIN_TIMEOUT_MS) -> None:
         """Take no more calls, let the open ones end in their own way, and cut after a time those that do not."""
-        await self._health.enter_graceful_shutdown()
+        self._health.stop()
         self._streams.stop()
         await self._server.stop(timeout_ms / 1000)
 
     def _add_reflection(self) -> None:
         names = (
             *[service.full_name for service in SERVICES],
-            health.SERVICE_NAME,
+            HEALTH_NAME,
             reflection.SERVICE_NAME,
         )
         reflection.enable_server_reflection(names, self._server)

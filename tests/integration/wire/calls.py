@@ -61,6 +61,10 @@ class Wire:
     async def ack(self, message_id, queue="q"):
         await self.service.Ack(service.AckRequest(queue=queue, message_id=message_id))
 
+    async def delete_all(self):
+        for info in (await self.admin.ListQueues(admin.ListQueuesRequest())).queues:
+            await self.admin.DeleteQueue(admin.DeleteQueueRequest(queue=info.name))
+
     async def stats(self, queue="q"):
         return await self.admin.GetStats(admin.GetStatsRequest(queue=queue))
 
@@ -128,14 +132,19 @@ class Subscription:
         await self.call.done_writing()
         return await self.drain()
 
-    async def drain(self):
-        """Read everything that is left, and return the status."""
+    async def confirmed_to_the_end(self):
+        """Read everything that is left, and return the last confirmed sequence and the status."""
+        confirmed = 0
         try:
-            while await self.call.read() is not grpc.aio.EOF:
-                pass
+            while (response := await self.call.read()) is not grpc.aio.EOF:
+                confirmed = response.settled.sequence or confirmed
         except grpc.aio.AioRpcError:
             pass
-        return await self.call.code()
+        return confirmed, await self.call.code()
+
+    async def drain(self):
+        """Read everything that is left, and return the status."""
+        return (await self.confirmed_to_the_end())[1]
 
 
 def batch(sequence, payloads, *, queue="q", **columns):

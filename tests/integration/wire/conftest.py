@@ -36,24 +36,53 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
-@pytest.fixture
-def settings(tmp_path):
+def settings_in(directory):
     return Settings(
-        server=ServerSettings(listen_addr="127.0.0.1:0"), storage=StorageSettings(data_dir=tmp_path / "data")
+        server=ServerSettings(listen_addr="127.0.0.1:0"), storage=StorageSettings(data_dir=directory / "data")
     )
 
 
+@pytest.fixture(scope="session")
+def shared_server(runner, tmp_path_factory):
+    """One server for all tests: whatever a test does to it, the next one must find it sound."""
+    stack = AsyncExitStack()
+    running = assembly.running(settings_in(tmp_path_factory.mktemp("wire")))
+    yield runner.run(stack.enter_async_context(running))
+    runner.run(stack.aclose())
+
+
 @pytest.fixture
-def wire(runner, settings):
-    """A server of its own for each test, and a channel to it."""
+def wire(runner, shared_server):
+    """A connection of the test's own; its queues are deleted afterwards."""
+    stack = AsyncExitStack()
+
+    async def connect():
+        channel = grpc.aio.insecure_channel(
+            shared_server.address, options=[("grpc.use_local_subchannel_pool", 1)]
+        )
+        return Wire(shared_server.address, await stack.enter_async_context(channel), stack)
+
+    wire = runner.run(connect())
+    yield wire
+    runner.run(wire.delete_all())
+    runner.run(stack.aclose())
+
+
+@pytest.fixture
+def start_server(runner, tmp_path):
+    """Start servers of the test's own, one after the other on the same data; `stop` stops one, its clients stay."""
     stack = AsyncExitStack()
 
     async def start():
-        server = await stack.enter_async_context(assembly.running(settings))
+        serving = AsyncExitStack()
+        server = await serving.enter_async_context(assembly.running(settings_in(tmp_path)))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
-        return Wire(server.address, channel, stack)
+        stack.push_async_callback(serving.aclose)
+        wire = Wire(server.address, channel, stack)
+        wire.stop = serving.aclose
+        return wire
 
-    yield runner.run(start())
+    yield start
     runner.run(stack.aclose())
 
 

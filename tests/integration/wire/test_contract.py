@@ -128,7 +128,7 @@ async def test_stats_say_how_a_queue_is_made_and_what_it_holds(wire):
     assert (stats.discipline, stats.quantum, stats.visibility_timeout_ms) == ("fifo", 500, 2_000)
     assert (stats.leader_node_id, stats.replication_count, stats.next_offset) == (0, 1, 5)
     assert {key.key: key.pending_count for key in stats.per_key_stats} == {"a": 2, "b": 2}
-    assert stats.queue_number == 1
+    assert stats.queue_number > 0
 
 
 async def test_purge_takes_what_waits_and_leaves_what_is_leased(wire):
