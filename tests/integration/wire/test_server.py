@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import grpc
 import pytest
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc

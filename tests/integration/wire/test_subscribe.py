@@ -392,14 +392,14 @@ async def test_client_that_settles_and_never_reads_is_not_read_further(wire):
     """Answers that nobody reads are bounded: the stream's own frames wait, everybody else is served."""
     await wire.create()
     await wire.fill(10)
-    channel = await wire.another_channel()
+    channel = await wire.another_channel(**{"grpc.http2.lookahead_bytes": 65_536, "grpc.http2.bdp_probe": 0})
     call = channel.stream_stream("/fila.v1.FilaService/Subscribe")()
     await call.write(service.SubscribeRequest(queue="q", **MUCH).SerializeToString())
     frames = 0
 
     async def flood():
         nonlocal frames
-        invented = list(range(1, 3_000))
+        invented = list(range(2**63, 2**63 + 3_000))
         while True:
             frames += 1
             frame = service.SubscribeRequest(sequence=frames, ack=messages.LeaseRuns(epochs=invented))
