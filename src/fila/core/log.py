@@ -316,6 +316,8 @@ class QueueLog:
 
     def restored(self) -> None:
         """End recovery: what no row covers is finished and gone."""
+        # Progress came back before the rows, and not every segment has it.
+        self.segments = dict(sorted(self.segments.items()))
         for number, segment in list(self.segments.items()):
             segment.fill_to(min(limits.SEGMENT_MESSAGES, self.next_offset - segment.first))
             segment.finished |= segment.gone
