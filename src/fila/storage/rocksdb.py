@@ -99,6 +99,7 @@ class RocksStore:
 
     def write(self, changes: Sequence[Change], drops: Sequence[tuple[Family, bytes, bytes]] = ()) -> None:
         """Apply the drops, then the changes; the batch is in the page cache when this returns."""
+        database = self._intact()
         handles = self._handles
         batch = WriteBatch(raw_mode=True)
         for family, first, end in drops:
@@ -108,7 +109,6 @@ class RocksStore:
                 batch.delete(key, handles[family])
             else:
                 batch.put(key, value, handles[family])
-        database = self._intact()
         try:
             with self._writing:
                 database.write(batch)
