@@ -121,6 +121,9 @@ class Scheduler:
                     continue
                 self._epoch += 1
                 self._changed[number] = group
+                if delivery.consumer not in group.consumers:
+                    # It was there for one delivery.
+                    del self._by_consumer[delivery.consumer]
                 out.deliveries.append(delivery)
                 self._fact("deliver", group, len(delivery.offsets))
         self._hot.clear()
