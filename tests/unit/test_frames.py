@@ -9,7 +9,7 @@ from fila.core import outcome
 from fila.wire.frames import delivery_frame, message_frames, sound_body, varint
 from fila.wire.ids import message_id
 from fila.wire.v1.messages_pb2 import Body, Message, MessageMetadata
-from fila.wire.v1.service_pb2 import ConsumeResponse, LeaseResponse, SubscribeResponse
+from fila.wire.v1.service_pb2 import ConsumeResponse, LeaseResponse, Settled, SubscribeResponse
 
 EPOCH = 3 << 40 | 5
 
@@ -89,6 +89,16 @@ def test_delivery_frame_reads_back_as_its_columns(data, payloads):
     assert list(read.weights) == (delivery.weights or [])
     assert list(read.attempts) == (delivery.attempts or [])
     assert read.bodies == b"".join(bodies)
+
+
+def test_a_delivery_can_travel_with_a_confirmation():
+    """Two frames' worth in one: both are read."""
+    settled = SubscribeResponse(settled=Settled(sequence=9)).SerializeToString()
+
+    read = SubscribeResponse.FromString(delivery_frame(delivery_of([b"ab"]), [b"ab"], settled))
+
+    assert read.settled.sequence == 9
+    assert read.delivery.bodies == b"ab"
 
 
 def test_what_a_delivery_can_say_once_it_says_once():

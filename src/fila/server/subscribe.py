@@ -70,35 +70,39 @@ class _SubscribeStream:
         consumer, settling = self._consumer, self._settling
         while True:
             self._wake.clear()
-            while settling.is_ready():
-                await self._confirm()
             error = self._error()
-            if error is not None:
-                return error
-            if self._is_half_closed():
-                if not settling.owed:
-                    # A call that was broken off also reads as ended, a moment before it is cancelled. Only one that still takes
-                    # an answer has ended well.
-                    await self._confirm()
-                    return None
-            elif consumer.deliveries:
+            half_closed = self._is_half_closed()
+            if consumer.deliveries and error is None and not half_closed:
                 await self._write_delivery()
-                continue
-            await self._wake.wait()
+            elif settling.is_ready():
+                await self._confirm()
+            elif error is not None:
+                return error
+            elif half_closed and not settling.owed:
+                # A call that was broken off also reads as ended, a moment before it is cancelled. Only one that still takes
+                # an answer has ended well.
+                await self._confirm()
+                return None
+            else:
+                await self._wake.wait()
 
     async def _write_delivery(self) -> None:
         delivery, bodies = self._consumer.deliveries.popleft()
         size = sum(delivery.sizes)
         self._credit.delivered(len(delivery.offsets), size)
-        await write_frame(self._call, delivery_frame(delivery, bodies))
+        settled = self._take_confirmation() if self._settling.is_ready() else b""
+        await write_frame(self._call, delivery_frame(delivery, bodies, settled))
         more = self._credit.written(size)
         if more:
             self._broker.submit(Credit(self._consumer.number, 0, more))
 
     async def _confirm(self) -> None:
+        await write_frame(self._call, self._take_confirmation())
+
+    def _take_confirmation(self) -> bytes:
         frame = self._settling.confirm()
         self._paid.set()
-        await write_frame(self._call, frame)
+        return frame
 
     async def _release(self) -> None:
         """Leave, wait until the leases are back in their queue, and confirm what was settled until then."""
@@ -116,7 +120,7 @@ class _SubscribeStream:
 
     def _is_half_closed(self) -> bool:
         reader = self._reader
-        if reader is None or not reader.done():
+        if reader is None or not reader.done() or self._error() is not None:
             return False
         # An error that is nobody's fault but ours comes out here.
         reader.result()

@@ -67,13 +67,19 @@ def subscribed_frame(attached: outcome.Attached) -> bytes:
     ).SerializeToString()
 
 
-def delivery_frame(delivery: outcome.Delivery, bodies: Sequence[bytes]) -> bytes:
-    """Return a SubscribeResponse with a delivery. `bodies` are slices that make up all bodies in order."""
+def delivery_frame(delivery: outcome.Delivery, bodies: Sequence[bytes], settled: bytes = b"") -> bytes:
+    """Return a SubscribeResponse with a delivery. `bodies` are slices that make up all bodies in order.
+
+    `settled` is a SubscribeResponse without a delivery, encoded: the frame says that too. (A frame of its own costs as much as
+    everything else that is done for a delivery.)
+    """
     total = sum(delivery.sizes)
     columns = _delivery_columns(delivery)
     bodies_length = varint(total)
     length = len(columns) + len(_DELIVERY_BODIES) + len(bodies_length) + total
-    return b"".join((_RESPONSE_DELIVERY, varint(length), columns, _DELIVERY_BODIES, bodies_length, *bodies))
+    return b"".join(
+        (settled, _RESPONSE_DELIVERY, varint(length), columns, _DELIVERY_BODIES, bodies_length, *bodies)
+    )
 
 
 def _delivery_columns(delivery: outcome.Delivery) -> bytes:

@@ -1,6 +1,7 @@
 """The generated stubs, and what many tests say with them. Knows the contract and nothing of fila's own code."""
 
 import asyncio
+from collections import deque
 from contextlib import asynccontextmanager
 
 import grpc
@@ -98,6 +99,7 @@ class Subscription:
         self.call = call
         self.sequence = 0
         self.subscribed = None
+        self._parts = deque()
 
     async def send(self, **fields):
         await self.call.write(service.SubscribeRequest(**fields))
@@ -108,9 +110,13 @@ class Subscription:
         await self.send(sequence=self.sequence, **fields)
 
     async def read(self):
-        response = await self.call.read()
-        assert response is not grpc.aio.EOF, await self.call.code()
-        return response
+        """Read the next thing that is said; a frame may say several at once."""
+        if not self._parts:
+            response = await self.call.read()
+            assert response is not grpc.aio.EOF, await self.call.code()
+            for field, value in reversed(response.ListFields()):
+                self._parts.append(service.SubscribeResponse(**{field.name: value}))
+        return self._parts.popleft()
 
     async def delivery(self):
         response = await self.read()
@@ -134,7 +140,7 @@ class Subscription:
 
     async def confirmed_to_the_end(self):
         """Read everything that is left, and return the last confirmed sequence and the status."""
-        confirmed = 0
+        confirmed = max([0, *[part.settled.sequence for part in self._parts]])
         try:
             while (response := await self.call.read()) is not grpc.aio.EOF:
                 confirmed = response.settled.sequence or confirmed

@@ -198,6 +198,25 @@ async def test_confirmation_covers_all_frames_up_to_its_number(wire):
     assert sequences == sorted(set(sequences))
 
 
+async def test_acks_and_credit_of_one_frame_are_answered_by_one_frame(wire):
+    """A confirmation travels with a delivery that is ready when it is."""
+    await wire.create()
+    await wire.fill(100)
+    async with wire.subscribed(credit_messages=1, credit_bytes=99) as subscription:
+        together = 0
+        response = await subscription.call.read()
+        for sequence in range(1, 51):
+            epoch = response.delivery.epoch
+            await subscription.send(sequence=sequence, ack=runs(epoch), credit_messages=1, credit_bytes=99)
+            seen = 0
+            while seen < 2:
+                response = await subscription.call.read()
+                seen += response.HasField("settled") + response.HasField("delivery")
+            together += response.HasField("settled") and response.HasField("delivery")
+
+    assert together == 50
+
+
 async def test_half_closed_stream_gives_its_leases_back_without_an_attempt(wire):
     """A client that ends its side is done: its acks are confirmed, the rest is released, the stream ends well."""
     await wire.create()

@@ -393,6 +393,8 @@ Global___ExtendRuns: _TypeAlias = ExtendRuns  # noqa: Y015
 
 @_typing.final
 class SubscribeResponse(_message.Message):
+    """A frame may say several of these at once."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SUBSCRIBED_FIELD_NUMBER: _builtins.int
