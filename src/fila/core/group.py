@@ -200,6 +200,9 @@ class Group:
         count = min(consumer.messages, limits.DELIVERY_MESSAGES_MAX, share)
         bytes_max = min(consumer.bytes, limits.DELIVERY_BYTES_MAX)
         offsets, numbers = self.discipline.take(count, bytes_max, force=not consumer.leases)
+        if not offsets and consumer.bytes > bytes_max:
+            # Larger than a delivery should be and within the credit: it goes alone.
+            offsets, numbers = self.discipline.take(1, consumer.bytes, force=False)
         consumer.ready = False
         if not offsets:
             return None
