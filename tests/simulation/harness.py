@@ -3,10 +3,14 @@
 `python -m tests.simulation --start S --seeds N` runs many; `run(seed)` runs one and raises a Violation if a law is broken.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from unittest.mock import patch
 
 from fila import limits
+from fila.core import timers
 from fila.core.commands import Attach, SettleRuns
 from fila.core.model import Action, Runs
 from fila.core.outcome import Delivery
@@ -211,6 +215,27 @@ class Simulation:
         raise Violation("rest", f"the broker does not come to rest in {DRAIN_STEPS_MAX} steps; it wakes at {wake_ns}")
 
 
+# Bounds that a day's traffic reaches and a thousand commands do not, so some seeds bring them down.
+LIMITS = {
+    "PAGE_BYTES": (limits.PAGE_BYTES, limits.PAGE_BYTES, 100),
+    "SEGMENT_ROWS_MAX": (limits.SEGMENT_ROWS_MAX, 4),
+    "DELIVERY_MESSAGES_MAX": (limits.DELIVERY_MESSAGES_MAX, 7),
+    "DELIVERY_BYTES_MAX": (limits.DELIVERY_BYTES_MAX, 3_000),
+}
+
+
+@contextmanager
+def limits_of(seed: int) -> Iterator[None]:
+    """Let a seed have its own bounds."""
+    random = Random(seed ^ 0x11417)
+    with ExitStack() as stack:
+        for name, values in LIMITS.items():
+            stack.enter_context(patch.object(limits, name, random.choice(values)))
+        stack.enter_context(patch.object(timers, "SWEEP_MIN", random.choice((timers.SWEEP_MIN, 4))))
+        yield
+
+
 def run(seed: int, *, trace: bool = False) -> Report:
     """Run one seed."""
-    return Simulation(seed, trace=trace).run()
+    with limits_of(seed):
+        return Simulation(seed, trace=trace).run()

@@ -11,7 +11,17 @@ from fila.core.commands import Command
 from fila.core.outcome import Delivery, Outcome
 from fila.errors import QueueNotFoundError
 from fila.sim.answers import Answers
-from fila.sim.model import ConsumerModel, Journal, Message, QueueModel, State, Timers, backoff_ns, describe
+from fila.sim.model import (
+    STATES,
+    ConsumerModel,
+    Journal,
+    Message,
+    QueueModel,
+    State,
+    Timers,
+    backoff_ns,
+    describe,
+)
 from fila.sim.violation import Violation
 
 
@@ -104,7 +114,7 @@ class Checker:
         self.timers = Timers()
         for queue in self.numbers.values():
             queue.consumers.clear()
-            queue.counts = dict.fromkeys(State, 0)
+            queue.counts = [0] * len(STATES)
             for message in queue.messages.values():
                 message.consumer = None
                 message.begun = False
@@ -292,7 +302,7 @@ class Checker:
         if kind == "message":
             message, state, attempts, not_before_ns, epoch, deadline_ns = rest
             assert isinstance(message, Message)
-            assert isinstance(state, State)
+            assert isinstance(state, int)
             if message.state is State.FINISHED and state is not State.FINISHED:
                 message.queue.messages[message.offset] = message
             message.state = state

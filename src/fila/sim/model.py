@@ -6,7 +6,6 @@ messages (lanes, shares, timers) is not journaled but built again.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from heapq import heappop, heappush
 
 from fila import limits
@@ -15,13 +14,16 @@ from fila.sim.shares import Share, Shares
 from fila.sim.violation import Violation
 
 
-class State(Enum):
-    """Where a message is in its life."""
+class State:
+    """Where a message is in its life. Plain numbers: they index counts, once for each message and change."""
 
-    WAITING = "waiting"
-    DELAYED = "delayed"
-    LEASED = "leased"
-    FINISHED = "finished"
+    WAITING = 0
+    DELAYED = 1
+    LEASED = 2
+    FINISHED = 3
+
+
+STATES = ("waiting", "delayed", "leased", "finished")
 
 
 class Message:
@@ -114,7 +116,7 @@ class QueueModel:
         self.deleted = False
         self.body_bytes_max = 0
         self.messages: dict[int, Message] = {}
-        self.counts = dict.fromkeys(State, 0)
+        self.counts = [0] * len(STATES)
         self.keys: dict[str, KeyModel] = {}
         # The weight of each key's newest message, finished or not.
         self.weights: dict[str, int] = {}
@@ -142,7 +144,7 @@ class QueueModel:
             key = self.keys[name] = KeyModel(deque() if lane is None else lane, self.shares.add(name))
         return key
 
-    def move(self, message: Message, state: State) -> None:
+    def move(self, message: Message, state: int) -> None:
         """Change a message's state, and keep count."""
         self.counts[message.state] -= 1
         self.counts[state] += 1
@@ -238,7 +240,7 @@ class QueueModel:
 
 def describe(message: Message) -> str:
     """Name a message in a complaint."""
-    return f"message {message.offset} (key {message.key!r}, {message.state.value}) of queue {message.queue.spec.name!r}"
+    return f"message {message.offset} (key {message.key!r}, {STATES[message.state]}) of queue {message.queue.spec.name!r}"
 
 
 def backoff_ns(attempts: int) -> int:
@@ -253,7 +255,7 @@ class Timers:
     """Deadlines of leases and ends of delays; entries that no longer hold are skipped."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Message, State]] = []
+        self._heap: list[tuple[int, int, Message, int]] = []
         self._count = 0
 
     def set(self, message: Message) -> None:

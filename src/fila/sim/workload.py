@@ -222,7 +222,7 @@ class Workload:
             return 1
         if draw < 0.95:
             return random.randint(2, 8)
-        if draw < 0.99:
+        if draw < 0.995:
             return random.randint(9, 60)
         return random.randint(100, 700)
 
