@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import grpc
 import pytest
 
-from fila.bench.process import ServerProcess
+from fila.bench.process import ServerProcess, cpu_seconds, process_tree
 from fila.wire.v1.admin_pb2 import ListQueuesRequest
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
 
@@ -39,6 +42,13 @@ def run_bench(*arguments, **variables):
         check=False,
         env=os.environ | variables,
     )
+
+
+def wait_for(condition, *, timeout_s=30):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("workload", RESULTS)
@@ -113,3 +123,22 @@ def test_running_broker_is_measured_and_left_as_it_was(tmp_path):
     assert results["broker_cpu_us_per_msg"] > 0
     assert results["restart_s"] is None
     assert list(left) == []
+
+
+def test_bench_that_is_told_to_stop_takes_its_servers_with_it(tmp_path):
+    """SIGTERM in the middle of a load leaves no process and no data behind."""
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "fila", "bench", "both", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE
+    )
+    try:
+        wait_for(lambda: len(process_tree(bench.pid)) == 3)
+        servers = process_tree(bench.pid)[1:]
+        wait_for(lambda: max(map(cpu_seconds, servers)) > 1.0)
+        bench.send_signal(signal.SIGTERM)
+        bench.communicate(timeout=60)
+    finally:
+        bench.kill()
+
+    assert bench.returncode == 130
+    assert [server for server in servers if Path(f"/proc/{server}").exists()] == []
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
 """The named workloads: what each runs with, and one run of it from the start of the servers to its report."""
 
+import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,15 +122,24 @@ def choose_parameters(name: str, choices: Choices) -> Parameters:
 
 
 def run_workload(name: str, choices: Choices) -> Report:
-    """Run a workload against a running broker or one of its own, and against the bare server."""
+    """Run a workload against a running broker or one of its own, and against the bare server.
+
+    Raises KeyboardInterrupt when it is told to stop, once the servers that it has started are gone.
+    """
     parameters = choose_parameters(name, choices)
     with open_runner() as runner:
-        return runner.run(_run(name, parameters, choices))
+        try:
+            return runner.run(_run(name, parameters, choices))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
 
 
 async def _run(name: str, parameters: Parameters, choices: Choices) -> Report:
     processes: list[ServerProcess] = []
     subjects: list[Subject] = []
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     try:
         bare = _started(bare_process(choices.data_dir), processes)
         subjects.append(bare)
