@@ -1,4 +1,4 @@
-"""Two tenants share a queue: one with a thousand messages, one that comes later with three.
+"""Two tenants share a queue: one with two hundred messages, one that comes later with three.
 
 Start a broker with `make run`, then: .venv/bin/python examples/fair_tenants.py [HOST:PORT]
 """
@@ -21,7 +21,7 @@ async def main(addr: str) -> None:
             await client.purge_queue(QUEUE)
 
         async with client.producer(QUEUE) as producer:
-            for number in range(1_000):
+            for number in range(200):
                 producer.send(b"big job %d" % number, fairness_key="big")
             for number in range(3):
                 producer.send(b"small job %d" % number, fairness_key="small")
@@ -32,7 +32,7 @@ async def main(addr: str) -> None:
             async for message in messages:
                 served.append(message.fairness_key)
                 await message.ack()
-                if len(served) == 1_003:
+                if len(served) == 203:
                     break
 
     places = [place for place, key in enumerate(served, start=1) if key == "small"]
