@@ -81,7 +81,12 @@ def unary(
 
 def checked_queue(name: str) -> str:
     """Return a queue's name that may exist. The quick test comes first: nearly every name passes it."""
-    if not 0 < len(name) <= limits.QUEUE_NAME_BYTES_MAX // 4 or not name.isidentifier():
+    if not (
+        0 < len(name) <= limits.QUEUE_NAME_BYTES_MAX
+        and name.isascii()
+        and name.isprintable()
+        and " " not in name
+    ):
         check_queue_name(name)
     return name
 

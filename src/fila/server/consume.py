@@ -76,6 +76,7 @@ def consume_handler(broker: Broker, streams: Streams, *, window_default: int) ->
             window = request.window or window_default
             if window > limits.CONSUMER_WINDOW_MAX:
                 raise InvalidArgumentError(f"window {window} is not in 0 to {limits.CONSUMER_WINDOW_MAX:,}")
+            streams.check_open()
             stream = _ConsumeStream(broker, call, checked_queue(request.queue))
             with streams.hold(stream):
                 error = await stream.serve(window)

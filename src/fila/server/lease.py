@@ -76,6 +76,7 @@ def lease_handler(broker: Broker, streams: Streams) -> Handler:
                 raise InvalidArgumentError(
                     f"wait_ms {request.wait_ms} is not in 0 to {limits.LEASE_WAIT_MS_MAX:,}"
                 )
+            streams.check_open()
             stream = _LeaseCall(broker, checked_queue(request.queue))
             with streams.hold(stream):
                 return await stream.serve(request.max_messages or 1, request.wait_ms)

@@ -139,6 +139,7 @@ def produce_handler(broker: Broker, streams: Streams) -> Handler:
     async def produce(_requests: object, call: Call) -> None:
         error: FilaError | None
         try:
+            streams.check_open()
             stream = _ProduceStream(broker, call)
             with streams.hold(stream):
                 error = await stream.serve()

@@ -23,11 +23,14 @@ class Streams:
         self._open: dict[int, Stoppable] = {}
         self._stopped = False
 
-    @contextmanager
-    def hold(self, stream: Stoppable) -> Iterator[None]:
-        """Count a stream as open. Raises UnavailableError when the server stops already."""
+    def check_open(self) -> None:
+        """Raise UnavailableError when the server stops already; ask before making a stream."""
         if self._stopped:
             raise UnavailableError(STOPPING)
+
+    @contextmanager
+    def hold(self, stream: Stoppable) -> Iterator[None]:
+        """Count a stream as open."""
         self._open[id(stream)] = stream
         try:
             yield

@@ -163,6 +163,7 @@ def subscribe_handler(broker: Broker, streams: Streams) -> Handler:
             if frame is None:
                 raise InvalidArgumentError("the stream ended before its first frame")
             request = decode(SubscribeRequest, frame, limits.SETTLE_FRAME_BYTES_MAX)
+            streams.check_open()
             stream = _SubscribeStream(broker, call, checked_queue(request.queue))
             with streams.hold(stream):
                 error = await stream.serve(request)

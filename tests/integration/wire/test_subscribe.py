@@ -407,6 +407,28 @@ async def test_consumer_that_stops_reading_holds_up_nobody(wire):
     raw.cancel()
 
 
+async def test_what_a_broken_stream_was_never_sent_counts_no_attempt(wire):
+    """Only what was on its way to a consumer that vanished has failed; what still waited for it has not."""
+    await wire.create()
+    channel = await wire.another_channel(**{"grpc.http2.lookahead_bytes": 65_536, "grpc.http2.bdp_probe": 0})
+    raw = channel.stream_stream("/fila.v1.FilaService/Subscribe")()
+    first = service.SubscribeRequest(queue="q", credit_messages=100, credit_bytes=limits.STREAM_BYTES_MAX)
+    await raw.write(first.SerializeToString())
+    await wire.until(active_consumers=1)
+    for _ in range(10):
+        await wire.fill(10, payload=bytes(100_000))
+    await wire.until(in_flight=100)
+
+    raw.cancel()
+    await wire.until(active_consumers=0, in_flight=0, delayed=0)
+
+    attempts = []
+    while taken := await wire.lease(100):
+        attempts += [message.metadata.attempt_count for message in taken]
+    assert sorted(set(attempts)) == [0, 1]
+    assert len(attempts) == 100
+
+
 async def test_client_that_settles_and_never_reads_is_not_read_further(wire):
     """Answers that nobody reads are bounded: the stream's own frames wait, everybody else is served."""
     await wire.create()
