@@ -63,7 +63,7 @@ VISIBILITY_TIMEOUT_MS_MAX = 12 * 3600 * 1000
 # A delivery is one lease record and one frame: large enough to amortise both, small enough to share among consumers.
 DELIVERY_MESSAGES_MAX = 500
 DELIVERY_BYTES_MAX = 2 * MIB
-# One stream may hold this much unsettled, whatever credit it grants.
+# What one stream may have granted and not yet received. What it holds unsettled counts towards the broker's memory.
 CREDIT_MESSAGES_MAX = 100_000
 CREDIT_BYTES_MAX = 256 * MIB
 # The classic Consume has no credit in its protocol.
@@ -71,11 +71,12 @@ CONSUMER_WINDOW_DEFAULT = 100
 CONSUMER_WINDOW_MAX = 10_000
 # What one Consume stream may hold unacked in bytes, whatever its window.
 CONSUMER_WINDOW_BYTES = 16 * MIB
-LEASE_MESSAGES_MAX = 1_000
-# The answer to Lease is one frame for clients with gRPC's default receive limit.
-LEASE_BYTES_MAX = 3 * MIB
+# The answer to Lease is one delivery, which clients with gRPC's default receive limit can take.
+LEASE_MESSAGES_MAX = DELIVERY_MESSAGES_MAX
+LEASE_BYTES_MAX = DELIVERY_BYTES_MAX
 LEASE_WAIT_MS_MAX = 60_000
-CONSUMERS_MAX = 10_000
+# A consumer takes a few hundred bytes, and an idle stream some ten KiB in gRPC.
+CONSUMERS_MAX = 20_000
 
 # Without a policy: the first retry at once, then this, doubling.
 RETRY_BACKOFF_MS_FIRST = 100

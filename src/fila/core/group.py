@@ -13,13 +13,12 @@ A message that is not finished is in exactly one of three states: *waiting* in t
                        due
 """
 
-from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import repeat
-from operator import add, itemgetter
 
 from fila import limits
+from fila.core.columns import pick_columns
 from fila.core.credit import Consumer
 from fila.core.fairness.discipline import Key, Make
 from fila.core.leases import Lease
@@ -32,9 +31,6 @@ from fila.core.usage import Usage
 
 BITS = limits.SEGMENT_BITS
 MASK = limits.SEGMENT_MESSAGES - 1
-# So many neighbouring segments are looked at as one.
-NEAR = 4
-ONES = array("I", [1]) * limits.SEGMENT_MESSAGES
 
 
 class Attempt:
@@ -224,7 +220,7 @@ class Group:
 
     def _delivery(self, lease: Lease, now_ns: int) -> Delivery:
         offsets = lease.offsets
-        pages, sizes, times_ms, weights = self._columns(offsets)
+        pages, sizes, times_ms, weights = pick_columns(self.log.segments, offsets)
         dictionary = {number: index for index, number in enumerate(dict.fromkeys(lease.numbers))}
         attempts = None
         if self.attempts:
@@ -246,39 +242,6 @@ class Group:
             key_index=[dictionary[number] for number in lease.numbers],
             weights=weights,
             attempts=attempts,
-        )
-
-    def _columns(
-        self, offsets: Sequence[int]
-    ) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int] | None]:
-        """Return pages, sizes, times and weights of these messages."""
-        segments = self.log.segments
-        first, last = min(offsets) >> BITS, max(offsets) >> BITS
-        numbers = range(first, min(last, first + NEAR) + 1)
-        near = [segment for number in numbers if (segment := segments.get(number))]
-        if len(offsets) > 1 and len(near) == last - first + 1 <= NEAR:
-            # In a few neighbouring segments, as in most deliveries: columns are joined and picked without a loop.
-            base = first << BITS
-            pick = itemgetter(*[offset - base for offset in offsets])
-            starts = [offset & ~MASK for offset in offsets]
-            pages: Sequence[int] = list(map(add, starts, pick(joined([segment.pages for segment in near]))))
-            weights = None
-            if any(segment.weights is not None for segment in near):
-                weights = pick(joined([segment.weights or ONES[: len(segment)] for segment in near]))
-            sizes: Sequence[int] = pick(joined([segment.sizes for segment in near]))
-            return pages, sizes, pick(joined([segment.times_ms for segment in near])), weights
-        holders = [segments[offset >> BITS] for offset in offsets]
-        spots = list(zip(holders, [offset & MASK for offset in offsets], strict=True))
-        pages = [segment.first + segment.pages[place] for segment, place in spots]
-        sizes = [segment.sizes[place] for segment, place in spots]
-        times_ms = [segment.times_ms[place] for segment, place in spots]
-        if all(segment.weights is None for segment in dict.fromkeys(holders)):
-            return pages, sizes, times_ms, None
-        return (
-            pages,
-            sizes,
-            times_ms,
-            [1 if segment.weights is None else segment.weights[place] for segment, place in spots],
         )
 
     # --- ending leases ----------------------------------------------------------------------------------
@@ -488,14 +451,6 @@ class Group:
             known = self.log.key_number
             lease.numbers = [known(o) if held >> place & 1 else 0 for place, o in enumerate(lease.offsets)]
             self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
-
-
-def joined(columns: "Sequence[array[int]]") -> "array[int]":
-    """Return the columns of neighbouring segments as one."""
-    whole = columns[0]
-    for column in columns[1:]:
-        whole = whole + column
-    return whole
 
 
 def backoff_ms(attempts: int) -> int:

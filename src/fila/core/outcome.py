@@ -195,7 +195,10 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that happened to `count` messages of a queue: enqueued, delivered, ack, nack, expire, release, extend, lost."""
+    """Something that happened to `count` messages of a queue.
+
+    Kinds: enqueue, deliver, ack, nack, expire, release, extend, lost, purge.
+    """
 
     kind: str
     queue: str

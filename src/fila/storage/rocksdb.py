@@ -60,6 +60,9 @@ class RocksStore:
     def __init__(self, path: Path, *, durability: str = "fsync") -> None:
         self._path = path
         self._syncs = durability == "fsync"
+        # The broker keeps pages itself: in the engine's cache they would push out what scans and indexes need.
+        self._reading = ReadOptions()
+        self._reading.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
         self._scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
         self._database: Rdict | None = None
         self._families: dict[Family, Rdict] = {}
@@ -137,7 +140,7 @@ class RocksStore:
         """Return the value of a key."""
         self._opened()
         try:
-            value: bytes | None = self._families[family].get(key)
+            value: bytes | None = self._families[family].get(key, None, self._reading)
         except Exception as error:
             raise self._failed(f"read {family} record {key.hex()} from", error) from error
         return value

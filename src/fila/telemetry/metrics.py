@@ -25,7 +25,7 @@ class Telemetry(Protocol):
         ...
 
     def settled(self, queue: str, action: str, messages: int) -> None:
-        """Report what became of leased messages: "ack", "nack", "expire", "release" or "extend"."""
+        """Report what became of messages: "ack", "nack", "expire", "release", "extend", "lost" or "purge"."""
         ...
 
     def step(self, commands: int, duration_ns: int) -> None:

@@ -37,6 +37,8 @@ COUNTER_BY_ACTION: Final[Mapping[str, tuple[str, str]]] = {
     "expire": ("fila.messages.expired", "Leases that ran out"),
     "release": ("fila.messages.released", "Leases given back without an attempt"),
     "extend": ("fila.messages.extended", "Leases made longer"),
+    "lost": ("fila.messages.lost", "Leases of consumers whose stream broke"),
+    "purge": ("fila.messages.purged", "Waiting messages removed by an operator"),
 }
 
 

@@ -249,7 +249,9 @@ Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 
 @_typing.final
 class ProduceResponse(_message.Message):
-    """The receipt of one batch: its messages are durable, or `error` says why none of them was taken."""
+    """The receipt of one batch: its messages are durable, or `error` says why none of them was taken. With the code
+    UNAVAILABLE the outcome is unknown: the disk failed, and the messages may be there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
