@@ -29,14 +29,16 @@ class _Frame:
 
     def answer(self, reply: object) -> None:
         """Take the core's reply to one command: the runs that had ended, or an error."""
-        self.open_commands -= 1
-        if isinstance(reply, Runs):
-            if reply.epochs:
-                self.refused.append(reply)
-        elif isinstance(reply, FilaError):
+        if isinstance(reply, FilaError):
+            # The command stays open: neither this frame nor one after it can be confirmed.
             self.settling.failure = reply
-        else:
+            self.settling.wake.set()
+            return
+        if not isinstance(reply, Runs):
             raise TypeError(f"SettleRuns was answered with {reply!r}")
+        if reply.epochs:
+            self.refused.append(reply)
+        self.open_commands -= 1
         if not self.open_commands:
             self.settling.wake.set()
 

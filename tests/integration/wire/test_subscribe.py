@@ -385,7 +385,7 @@ async def test_consumer_that_stops_reading_holds_up_nobody(wire):
     channel = await wire.another_channel(**{"grpc.http2.lookahead_bytes": 65_536, "grpc.http2.bdp_probe": 0})
     raw = channel.stream_stream("/fila.v1.FilaService/Subscribe")()
     first = service.SubscribeRequest(
-        queue="q", credit_messages=count, credit_bytes=2 * limits.STREAM_BYTES_MAX
+        queue="q", credit_messages=count, credit_bytes=4 * limits.STREAM_BYTES_MAX
     )
     await raw.write(first.SerializeToString())
     for number in range(0, count, 40):
