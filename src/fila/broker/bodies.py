@@ -3,7 +3,8 @@
 No body is parsed or copied on its own: neighbours in a page leave as one slice.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 
 from fila import limits
 from fila.core.outcome import Delivery
@@ -26,19 +27,18 @@ class Bodies:
 
     def slices(self, delivery: Delivery) -> list[bytes]:
         """Return pieces whose concatenation is all bodies of a delivery, in order. Raises StoreError."""
+        pages = self._pages_of(delivery)
         slices: list[bytes] = []
-        queue = delivery.queue
-        cached = self._pages.get
         first = -1
         begin = end = 0
         value = b""
-        bounds: memoryview | tuple[int, ...] | list[int] = ()
+        bounds: Sequence[int] = ()
         for offset, page_first in zip(delivery.offsets, delivery.pages, strict=True):
             if page_first != first:
                 if begin != end:
                     slices.append(value[begin:end])
                 first = page_first
-                value, bounds = cached((queue, first)) or self._read(queue, first)  # type: ignore[assignment]
+                value, bounds = pages[first]
                 begin = end = 0
             place = offset - first
             start = bounds[place]
@@ -51,6 +51,22 @@ class Bodies:
             slices.append(value[begin:end])
         return slices
 
+    def _pages_of(self, delivery: Delivery) -> dict[int, records.Page]:
+        """Return the pages of a delivery. Those that it takes whole are not kept: they will hardly be asked for again."""
+        queue = delivery.queue
+        kept = self._pages
+        pages = {}
+        for first, count in Counter(delivery.pages).items():
+            page = kept.get((queue, first))
+            if page is None:
+                page = self._read(queue, first)
+                if count < len(page.bounds) - 1:
+                    self.keep(queue, first, page)
+            elif count == len(page.bounds) - 1:
+                self._drop(queue, first)
+            pages[first] = page
+        return pages
+
     def _read(self, queue: int, first: int) -> records.Page:
         key = keys.offset_key(queue, first)
         value = self._store.get(Family.MESSAGES, key)
@@ -58,9 +74,10 @@ class Bodies:
             raise StoreCorruptError(
                 f"the page {key.hex()} of the store is missing: restore the data directory from a backup"
             )
-        page = records.decode_page(key, value)
-        self.keep(queue, first, page)
-        return page
+        return records.decode_page(key, value)
+
+    def _drop(self, queue: int, first: int) -> None:
+        self._cache_bytes -= len(self._pages.pop((queue, first)).value)
 
     def keep(self, queue: int, first: int, page: records.Page) -> None:
         """Take a page into the cache; the oldest make room."""
