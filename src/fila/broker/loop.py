@@ -80,6 +80,7 @@ class Broker:
         self._draining = False
         self._disk_full = False
         self._failure: FilaError | None = None
+        self._opened_at = 0.0
         self.recovered: Recovered
         self._store: Store
         self._scheduler: Scheduler
@@ -94,6 +95,7 @@ class Broker:
         store = self._open_store()
         try:
             self._scheduler, self.recovered = recover(store, self._clock.now_ns())
+            free_bytes = store.free_bytes()
         except BaseException:
             store.close()
             raise
@@ -102,7 +104,8 @@ class Broker:
         self._bodies = Bodies(store)
         self._committer = Committer(store, self.recovered.next_queue, self._bodies.keep)
         self._failure = None
-        self._look_at_disk(store.free_bytes())
+        self._opened_at = self._loop.time()
+        self._look_at_disk(free_bytes)
         self._wake_soon()
         return self.recovered
 
@@ -118,10 +121,13 @@ class Broker:
             self._sinks.pop(consumer)
             if self._failure is None:
                 self.submit(Detach(0, consumer))
-        await self._idle.wait()
+        # Between the event and us somebody may have submitted again.
+        while not self._idle.is_set():
+            await self._idle.wait()
         if self._wake_handle:
             self._wake_handle.cancel()
         failed, self._failure = self._failure, stopping
+        self._answer_all(stopping)
         await self._loop.run_in_executor(None, self._worker.shutdown)
         await self._loop.run_in_executor(None, self._compactor.shutdown)
         if failed is None:
@@ -189,7 +195,8 @@ class Broker:
 
     def _refusal(self, command: Command) -> FilaError | None:
         if self._failure is not None:
-            return self._failure
+            # A new one each time: an error that is raised again and again collects the frames of all who raised it.
+            return UnavailableError(self._failure.message)
         beginning = isinstance(command, BEGINNINGS)
         if self._draining and beginning:
             return UnavailableError("the broker is stopping: connect again when it is back")
@@ -232,17 +239,11 @@ class Broker:
         """Step what has collected, and write what was decided."""
         begin_ns = self._clock.now_ns()
         commands = self._take_commands()
-        outcome = self._scheduler.step(begin_ns, commands)
-        stepped_ns = self._clock.now_ns()
-        bodies: dict[int, list[bytes]] = {}
-        if self._bodies_waiting:
-            for request, reply in outcome.replies:
-                body = self._bodies_waiting.pop(request, None)
-                if body is not None and type(reply) is Enqueued:
-                    bodies.setdefault(reply.queue_number, []).append(body)
         try:
-            written = self._committer.write(outcome, bodies)
-        except StoreError as error:
+            outcome = self._scheduler.step(begin_ns, commands)
+            stepped_ns = self._clock.now_ns()
+            written = self._committer.write(outcome, self._take_bodies(outcome))
+        except Exception as error:  # noqa: BLE001 - whatever it was, memory and disk may differ now
             self._fail(error)
             return
         report = self._reports.stepped(outcome, len(commands), begin_ns, stepped_ns, written)
@@ -269,26 +270,45 @@ class Broker:
             self._room.set()
         return taken
 
+    def _take_bodies(self, outcome: Outcome) -> dict[int, list[bytes]]:
+        """Take the bodies of what a step decided on: by queue those that it appends, in order."""
+        bodies: dict[int, list[bytes]] = {}
+        waiting = self._bodies_waiting
+        if waiting:
+            for request, reply in outcome.replies:
+                body = waiting.pop(request, None)
+                if body is not None and type(reply) is Enqueued:
+                    bodies.setdefault(reply.queue_number, []).append(body)
+        return bodies
+
     def _sync(self) -> int:
         """Make what is written durable; in the worker thread. Return how much room the disk has."""
         self._committer.sync()
         return self._store.free_bytes()
 
     def _synced(self, done: "asyncio.Future[int]") -> None:
-        if self._failure is not None:
-            return
-        error = done.exception()
-        if error is not None:
-            self._fail(error)
-            return
-        self._look_at_disk(done.result())
         durable, self._syncing = self._syncing, []
-        if self._commands:
-            self._step()
-        self._let_out(durable)
+        error = done.exception()
+        if error is None:
+            self._look_at_disk(done.result())
+        else:
+            durable = []
+        if self._failure is not None:
+            # A write failed while this sync ran: what the sync made durable is answered all the same.
+            self._give_all(durable)
+            self._end()
+        elif error is not None:
+            self._fail(error)
+        else:
+            if self._commands:
+                self._step()
+            self._let_out(durable)
 
     def _let_out(self, durable: list[Pending]) -> None:
         """Let out steps that are durable, in order; the next sync begins first, so that it runs meanwhile."""
+        if self._failure is not None:
+            self._give_all(durable)
+            return
         if any(outcome.must_sync for outcome, _ in self._written):
             self._syncing, self._written = self._written, []
             self._written_bytes = 0
@@ -299,10 +319,7 @@ class Broker:
             durable = durable + self._written
             self._written = []
             self._written_bytes = 0
-        for outcome, report in durable:
-            if report is not None:
-                report()
-            self._give(outcome)
+        self._give_all(durable)
         if self._syncing:
             return
         if self._commands:
@@ -311,6 +328,12 @@ class Broker:
         else:
             self._wake_later()
             self._idle.set()
+
+    def _give_all(self, durable: list[Pending]) -> None:
+        for outcome, report in durable:
+            if report is not None:
+                report()
+            self._give(outcome)
 
     def _give(self, outcome: Outcome) -> None:
         """Give replies, closings and deliveries, in this order."""
@@ -367,43 +390,59 @@ class Broker:
                 logger.info("the disk has room again: messages are taken")
 
     def _fail(self, error: BaseException) -> None:
+        """Let nothing more in; end the rest when what is durable has gone out."""
+        # A fault of ours, not of the disk, is shown with its place. Either way the disk has what was promised, and no more.
+        logger.error(
+            "the store failed, and is opened again: %s",
+            error,
+            exc_info=None if isinstance(error, StoreError) else error,
+        )
+        what = error if isinstance(error, FilaError) else "an error within the broker, which its log shows"
+        self._failure = UnavailableError(f"the broker could not store it, and the outcome is unknown: {what}")
+        if not self._syncing:
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
         """Tell everybody that the outcome is unknown, drop the state, and open the store again."""
-        logger.error("the store failed, and is opened again: %s", error)
-        reason = UnavailableError(f"the broker could not store it, and the outcome is unknown: {error}")
-        self._failure = reason
-        self._syncing = []
+        reason = self._failure
+        assert reason is not None
+        # At once, but not again and again. First of all here: whoever is told below may fail at it.
+        interval = limits.REOPEN_INTERVAL_MS / 1_000
+        self._loop.call_later(0 if self._loop.time() - self._opened_at > interval else interval, self._reopen)
         self._written = []
         self._written_bytes = 0
         self._commands.clear()
         self._commands_bytes = 0
         self._bodies_waiting.clear()
         self._room.set()
-        waiting, self._waiting = self._waiting, {}
-        for reply in waiting.values():
-            reply(reason)
-        sinks, self._sinks = self._sinks, {}
-        self._deserted.set()
-        for sink in sinks.values():
-            sink.close(reason)
-        self._store.close()
         if self._wake_handle is not None:
             self._wake_handle.cancel()
             self._wake_handle = None
+        self._store.close()
         self._idle.set()
-        if not isinstance(error, StoreError):
-            raise error
-        self._loop.call_soon(self._reopen)
+        sinks, self._sinks = self._sinks, {}
+        self._deserted.set()
+        self._answer_all(reason)
+        for sink in sinks.values():
+            sink.close(reason)
+
+    def _answer_all(self, reason: FilaError) -> None:
+        """Tell all who wait for a reply that there will be none."""
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            reply(UnavailableError(reason.message))
 
     def _reopen(self) -> None:
         if self._draining:
             return
         try:
             self.open()
-        except StoreError as error:
-            reason = UnavailableError(f"the broker cannot use its store, and tries again: {error}")
-            self._failure = reason
-            logger.warning("the store cannot be opened yet: %s", error)
+        except Exception as error:
+            self._failure = UnavailableError(f"the broker cannot use its store, and tries again: {error}")
             self._loop.call_later(limits.REOPEN_INTERVAL_MS / 1_000, self._reopen)
+            if not isinstance(error, StoreError):
+                raise
+            logger.warning("the store cannot be opened yet: %s", error)
         else:
             logger.info("the store is open again: %d messages", self.recovered.messages)
 
