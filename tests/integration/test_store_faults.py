@@ -54,21 +54,25 @@ class Store:
         return getattr(self._store, name)
 
     def write(self, *batch):
-        self._guard("write")
+        self._check_whole()
+        self._check("write")
         self._store.write(*batch)
 
     def sync(self):
+        self._check_whole()
         self._disk.syncing.set()
         assert self._disk.held.wait(30)
-        self._guard("sync")
+        self._check("sync")
         self._store.sync()
 
     def free_bytes(self):
         return self._disk.free_bytes if self._disk.free_bytes is not None else self._store.free_bytes()
 
-    def _guard(self, action):
+    def _check_whole(self):
         if self._broken:
             raise StoreError("the store failed before")
+
+    def _check(self, action):
         try:
             self._disk.check(action)
         except StoreError:
