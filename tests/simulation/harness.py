@@ -14,12 +14,13 @@ from fila.core import timers
 from fila.core.commands import Attach, SettleRuns
 from fila.core.model import Action, Runs
 from fila.core.outcome import Delivery
-from fila.errors import StoreError
+from fila.errors import StoreCorruptError, StoreError
 from fila.sim.checker import Checker
 from fila.sim.clock import VirtualClock
 from fila.sim.trace import Trace
 from fila.sim.violation import Violation
 from fila.sim.workload import Advance, Submit, Wake, Workload
+from fila.storage import keys, records
 from fila.storage.memory import MemoryStore
 from fila.storage.store import Family
 from tests.simulation.host import CrashError, Host
@@ -41,6 +42,11 @@ class Report:
     delivered: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     digest: str = ""
+
+    def counts(self) -> dict[str, int]:
+        """Return what can be added up over many runs."""
+        crashes = {f"crash_{kind}": count for kind, count in self.crashes.items()}
+        return {"commands": self.commands, "steps": self.steps, "delivered": self.delivered, **crashes}
 
 
 class Simulation:
@@ -141,11 +147,12 @@ class Simulation:
         self.report.crashes[kind] = self.report.crashes.get(kind, 0) + 1
         unsynced = host.store.unsynced
         keep = unsynced if kind == "sigkill" else random.randint(0, unsynced)
-        steps = [host.synced_step, *host.written_steps]
         store = host.store.crash(keep)
         if self.trace is not None:
             self.trace.add("crash", kind, keep)
-        self.checker.crashed(steps[keep])
+        # Each commit stores its step with what it did, in one batch: the store says how far it came.
+        state = store.get(Family.META, keys.STATE)
+        self.checker.crashed(records.decode_state(keys.STATE, state).step if state else 0)
         self.workload.crashed()
         store.full = kind == "full"
         # The wall clock may have been set, also back.
@@ -153,6 +160,8 @@ class Simulation:
         while True:
             try:
                 self.host = self._open(store, wall_ns)
+            except StoreCorruptError as error:
+                raise Violation("recovery", str(error)) from error
             except StoreError:
                 wall_ns += limits.REOPEN_INTERVAL_MS * limits.MS_NS
                 store = store.crash(store.unsynced)
@@ -167,6 +176,7 @@ class Simulation:
             wall_ns=self.clock.now_ns if wall_ns is None else wall_ns,
             cache_bytes_max=self._cache_bytes_max,
             crash_point=self._crash_point,
+            trace=self.trace,
         )
         self.clock = VirtualClock(host.recovered.now_ns)
         return host
@@ -182,8 +192,8 @@ class Simulation:
         self.report.crashes["sigkill"] -= 1
         self._consume_all()
         for family in (Family.MESSAGES, Family.INDEX, Family.PROGRESS, Family.LEASES, Family.ATTEMPTS):
-            for key, _ in self.host.store.scan(family):
-                raise Violation("the store is left clean", f"everything is acked, and {family} has the key {key.hex()}")
+            for name, _ in self.host.store.scan(family):
+                raise Violation("the store is left clean", f"everything is acked, and {family} has the key {name.hex()}")
 
     def _consume_all(self) -> None:
         host, clock = self.host, self.clock

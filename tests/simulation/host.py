@@ -13,6 +13,7 @@ from fila.core.outcome import Enqueued, Outcome
 from fila.core.scheduler import Scheduler
 from fila.errors import StoreError
 from fila.sim.checker import Checker
+from fila.sim.trace import Trace
 from fila.sim.workload import Ask, Workload
 from fila.storage.memory import MemoryStore
 
@@ -33,6 +34,7 @@ class Host:
         wall_ns: int,
         cache_bytes_max: int,
         crash_point: Callable[[str], None],
+        trace: Trace | None,
     ) -> None:
         self.store = store
         self.checker = checker
@@ -47,6 +49,7 @@ class Host:
         self.written_steps: list[int] = []
         self.synced_step = self.recovered.step
         self._crash_point = crash_point
+        self._trace = trace
         checker.opened(self.recovered.now_ns)
 
     def submit(self, asks: Sequence[Ask], now_ns: int) -> None:
@@ -57,16 +60,21 @@ class Host:
 
     def turn(self, now_ns: int) -> None:
         """Step what has collected, and write it."""
+        self.unreleased = outcome = self._step(now_ns)
+        if not outcome.must_sync:
+            self.release(now_ns)
+
+    def _step(self, now_ns: int) -> Outcome:
         asks, self.collected = self.collected, []
         outcome = self.scheduler.step(now_ns, [command for command, _ in asks])
+        if self._trace is not None:
+            self._trace.add(outcome)
         self.checker.stepped(asks, outcome)
         self.checker.sleeps_until(self.scheduler.next_wake_ns())
         self._crash_point("step")
         self._write(asks, outcome)
         self._crash_point("write")
-        self.unreleased = outcome
-        if not outcome.must_sync:
-            self.release(now_ns)
+        return outcome
 
     def finish_sync(self, now_ns: int) -> None:
         """The sync that is under way ends: let out what it made durable."""
@@ -89,8 +97,7 @@ class Host:
         outcome, self.unreleased = self.unreleased, None
         assert outcome is not None
         if outcome.must_sync and self.collected:
-            held, self.unreleased = outcome, None
-            self._turn_behind(held, now_ns)
+            self._turn_behind(outcome, now_ns)
         else:
             self.give(outcome)
         if self.collected and self.unreleased is None:
@@ -98,11 +105,7 @@ class Host:
 
     def _turn_behind(self, outcome: Outcome, now_ns: int) -> None:
         """Write the next step, then give this one, then what the next one allows."""
-        asks, self.collected = self.collected, []
-        following = self.scheduler.step(now_ns, [command for command, _ in asks])
-        self.checker.stepped(asks, following)
-        self._write(asks, following)
-        self._crash_point("write")
+        following = self._step(now_ns)
         self.give(outcome)
         self.unreleased = following
         if not following.must_sync:

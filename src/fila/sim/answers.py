@@ -228,8 +228,13 @@ class Answers:
             lost = [message for message in held if command.lost and (message.begun or not consumer.begun)]
             released = [message for message in held if message not in lost]
             # Not ordered: which of a consumer's leases ends first is nobody's promise.
-            self._checker.fail(lost, ordered=len(lost) < 2)
-            self._release(released)
+            queue = consumer.queue
+            waking = self._checker.fail(lost, ordered=len(lost) < 2)
+            for message in released:
+                self._checker.end_lease(message)
+            waking += queue.place(released, front=True)
+            if queue.judged:
+                queue.shares.activate(waking)
         self._checker.detach(consumer)
 
     # --- settling ---------------------------------------------------------------------------------------
@@ -280,15 +285,22 @@ class Answers:
             return
         # Deliveries in the order in which they were named; the messages of each in that of the delivery. What is given
         # back stands in the order in which it had been delivered.
-        places = {id(message): place for _, _, held in self._deliveries(messages) for place, message in enumerate(held)}
-        named = {epoch: place for place, epoch in enumerate(dict.fromkeys(message.epoch for message in messages))}
+        epochs = list(dict.fromkeys(message.epoch for message in messages))
         if command.action is Action.RELEASE:
-            named = {epoch: epoch for epoch in named}
-        messages = sorted(messages, key=lambda message: (named[message.epoch], places[id(message)]))
+            epochs.sort()
+        chosen = {id(message) for message in messages}
+        messages = [
+            message
+            for epoch in epochs
+            for message in self._checker.epochs[epoch][2]
+            if id(message) in chosen and message.epoch == epoch
+        ]
         if command.action is Action.ACK:
             self._finish(messages)
         elif command.action is Action.NACK:
-            self._checker.fail(messages)
+            waking = self._checker.fail(messages)
+            if messages[0].queue.judged:
+                messages[0].queue.shares.activate(waking)
         elif command.action is Action.RELEASE:
             self._release(messages)
         else:
@@ -308,9 +320,6 @@ class Answers:
             self._checker.end_lease(message)
         if messages:
             messages[0].queue.line_up(messages, front=True)
-
-    def _deliveries(self, messages: Sequence[Message]) -> list[tuple[int, int, tuple[Message, ...]]]:
-        return [self._checker.epochs[epoch] for epoch in dict.fromkeys(message.epoch for message in messages)]
 
     def _extend(self, messages: Sequence[Message], timeout_ms: int) -> None:
         checker = self._checker

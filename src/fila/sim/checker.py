@@ -22,6 +22,7 @@ from fila.sim.model import (
     backoff_ns,
     describe,
 )
+from fila.sim.shares import Share
 from fila.sim.violation import Violation
 
 
@@ -140,16 +141,18 @@ class Checker:
 
     # --- what the answers use ---------------------------------------------------------------------------
 
-    def fail(self, messages: Sequence[Message], *, ordered: bool = True) -> None:
-        """Count a failed attempt of leased messages: the first is tried again at once, the others later."""
+    def fail(self, messages: Sequence[Message], *, ordered: bool = True) -> list[Share]:
+        """Count a failed attempt of leased messages: the first is tried again at once, the others later.
+
+        Return the keys that this wakes, for the caller to activate.
+        """
         at_once: list[Message] = []
         for message in messages:
             self.end_lease(message)
             message.attempts += 1
             if not self._delay(message):
                 at_once.append(message)
-        if at_once:
-            at_once[0].queue.line_up(at_once, ordered=ordered)
+        return at_once[0].queue.place(at_once, ordered=ordered) if at_once else []
 
     def _delay(self, message: Message) -> bool:
         """Let a message that has failed wait for its time; False if it may be tried at once."""

@@ -156,27 +156,32 @@ class QueueModel:
 
     def line_up(self, messages: Sequence[Message], *, front: bool = False, ordered: bool = True) -> None:
         """Put messages at the end of their lanes, or before all others, in this order or in any."""
+        waking = self.place(messages, front=front, ordered=ordered)
+        if waking and self.judged:
+            # Together: which of them stands first in the list of new keys is nobody's promise.
+            self.shares.activate(waking)
+
+    def place(self, messages: Sequence[Message], *, front: bool = False, ordered: bool = True) -> list[Share]:
+        """Do the same, and leave it to the caller to activate the keys that this wakes."""
         lanes: dict[int, list[Message]] = {}
         for message in messages:
             self.move(message, State.WAITING)
             lanes.setdefault(id(self.key(message.key).lane), []).append(message)
-        waking: dict[str, Share] = {}
+        waking: list[Share] = []
         for entries in lanes.values():
             lane = self.keys[entries[0].key].lane
             for message in entries:
                 key = self.keys[message.key]
                 key.ready += 1
                 if key.ready == 1:
-                    waking[message.key] = key.share
+                    waking.append(key.share)
             if not ordered and len(entries) > 1:
                 lane.append(entries)
             elif front:
                 lane.extendleft(reversed(entries))
             else:
                 lane.extend(entries)
-        if waking and self.judged:
-            # Together: which of them stands first in the list of new keys is nobody's promise.
-            self.shares.activate(waking.values())
+        return waking
 
     def take(self, message: Message) -> None:
         """Take a message off its lane, where it must be the first."""

@@ -1,12 +1,15 @@
 """The fairness laws of one queue, judged from who was served when. It knows no scheduler.
 
-Two laws, both over every interval and not only over whole rounds:
+Three laws, over every interval and not only over whole rounds:
 
 - Interval law: while two keys are backlogged, unchanged in weight and in the round, their services divided by their
   weights differ by at most quantum + c_max/w_i + c_max/w_j. For start-time fair queueing the quantum falls away, and a
   key counts from the moment it is backlogged.
 - Lone message law: the first message of an idle key waits for at most 1 delivery, plus 2 for each key that became active
   before it and was not served yet.
+
+- Coming and going gains nothing: while a key is backlogged, one that drains and comes back gets at most twice its share
+  (a key may join the round, pay and be new again in one round), and a constant.
 
 For the first, the smallest value that (service of i - service of j) ever had is kept for each pair: the law is broken
 when the difference now exceeds it by more than the bound. That covers every interval in one comparison per delivery and
@@ -31,6 +34,7 @@ class Share:
         "backlogged",
         "cost_max",
         "counted",
+        "guests",
         "idle_at",
         "interval",
         "lowest",
@@ -40,6 +44,8 @@ class Share:
         "served",
         "since",
         "slot",
+        "total",
+        "version",
         "weight",
     )
 
@@ -59,6 +65,11 @@ class Share:
         self.lowest: list[float] = []
         # Backlogged and not served since. `ahead`: how many were so before it; None if it may not have been idle.
         self.new = False
+        # All that it ever got, and how often its weight has changed.
+        self.total = 0.0
+        self.version = 0
+        # By slot of a key that comes and goes: its version, and the least that its total was above twice the own service.
+        self.guests: dict[int, tuple[int, float]] = {}
         self.ahead: int | None = None
         # By virtual time: its next start was set by another weight, so it counts from its next delivery on.
         self.reweighed = False
@@ -95,6 +106,7 @@ class Shares:
         if weight == share.weight and cost_max <= share.cost_max:
             return
         changed = weight != share.weight
+        share.version += changed
         share.weight = weight
         share.cost_max = max(cost_max, share.cost_max)
         if weight is not None:
@@ -146,6 +158,9 @@ class Shares:
             share.new = False
             self._new_count -= 1
             self._check_wait(share)
+            self._check_guest(share, cost)
+        elif share.weight is not None:
+            share.total += limits.COST_UNITS * cost / share.weight
         self._deliveries += 1
         if share.counted:
             self._check_intervals(share, cost)
@@ -165,6 +180,28 @@ class Shares:
                 f"key {share.name!r} was idle, had {share.ahead} keys before it and waited for {waited} deliveries,"
                 f" not {allowed}",
             )
+
+    def _check_guest(self, share: Share, cost: int) -> None:
+        """Judge the first delivery since the key came back, against all that have been here meanwhile."""
+        if share.weight is None:
+            return
+        before = share.total
+        share.total = after = before + limits.COST_UNITS * cost / share.weight
+        bound = 2 * share.allowance + TOLERANCE + (6 * self._quantum if self._round_robin else 0)
+        for host in self._counted:
+            if host is share:
+                continue
+            least = before - 2 * host.served
+            version, known = host.guests.get(share.slot, (-1, 0.0))
+            if version == share.version and known < least:
+                least = known
+            host.guests[share.slot] = (share.version, least)
+            if after - 2 * host.served - least > bound + 2 * host.allowance:
+                raise Violation(
+                    "coming and going",
+                    f"key {share.name!r} (weight {share.weight}) comes and goes and gained"
+                    f" {after - least:,.0f} while {host.name!r} (weight {host.weight}) was served {host.served:,.0f}",
+                )
 
     def _check_intervals(self, share: Share, cost: int) -> None:
         assert share.weight is not None
@@ -201,6 +238,7 @@ class Shares:
         share.counted = True
         share.interval += 1
         share.served = 0.0
+        share.guests.clear()
         for other in self._counted:
             share.lowest[other.slot] = -other.served
             other.lowest[share.slot] = other.served

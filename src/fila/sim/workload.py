@@ -200,8 +200,13 @@ class Workload:
 
     def _enqueue(self) -> Command:
         random, plan = self._random, self._plan
-        count = self._batch_size()
-        keys, key_index = self._batch_keys(count)
+        # One message of a key that drains and comes back, again and again; or a batch.
+        keys: list[str] = [self._keys[-1]]
+        key_index: list[int] | None = None
+        count = 1
+        if random.random() >= plan.restless:
+            count = self._batch_size()
+            keys, key_index = self._batch_keys(count)
         weights = costs = None
         if random.random() < plan.weighted:
             if random.random() < plan.reweighing:
@@ -234,7 +239,8 @@ class Workload:
         return keys, [random.randrange(len(keys)) for _ in range(count)]
 
     def _key(self) -> str:
-        return self._keys[int(KEYS * self._random.random() ** self._plan.key_skew)]
+        keys = KEYS - 1 if self._plan.restless else KEYS
+        return self._keys[int(keys * self._random.random() ** self._plan.key_skew)]
 
     def _new_body(self) -> bytes:
         """Return bytes that no other message has: a number, padded."""
@@ -406,6 +412,8 @@ class Plan:
         self.together = random.choice((0.0, 0.2, 0.5, 0.8))
         self.quiet = random.choice((0.05, 0.2, 0.4))
         self.jump_ms_max = random.choice((3_000, 20_000, 60_000))
+        # How often a message is the lone one of a key that comes and goes.
+        self.restless = random.choice((0.0, 0.0, 0.0, 0.5))
         self.alone = random.choice((0.2, 0.5, 0.9))
         self.weighted = random.choice((0.0, 0.5, 1.0, 1.0))
         self.reweighing = random.choice((0.0, 0.02, 0.3))

@@ -1,0 +1,653 @@
+"""Wrong versions of the core, the commit path and the host, each of which the simulation must find.
+
+A planted bug is a context manager that replaces one function or method. Most wrap the right one, so that they stay true bugs
+when the code around them changes.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from fila.broker import commit, recovery
+from fila.broker.commit import NOTHING, Committer
+from fila.core import group as group_module
+from fila.core import scheduler as scheduler_module
+from fila.core.credit import Consumer
+from fila.core.fairness.drr import Drr
+from fila.core.fairness.fifo import Fifo
+from fila.core.fairness.wfq import Wfq
+from fila.core.group import Attempt, Group
+from fila.core.leases import Lease
+from fila.core.log import QueueLog
+from fila.core.outcome import DeletePage
+from fila.core.scheduler import Scheduler
+from fila.core.segment import places
+from fila.errors import StoreError
+from fila.storage import records
+from fila.storage.memory import MemoryStore
+from tests.simulation.host import Host
+
+BUGS: dict[str, Callable[[], Any]] = {}
+
+
+def planted(function: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+    """Register a planted bug under its name."""
+    bug = contextmanager(function)
+    BUGS[function.__name__] = bug
+    return bug
+
+
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
+    """Replace an attribute by what `make` makes of it."""
+    return patch.object(owner, name, make(getattr(owner, name)))
+
+
+def patched_write(name: str, wrong: Callable[..., None]) -> Any:
+    """Let the commit path store one kind of write wrongly."""
+    kind = next(kind for kind in commit._ADD if kind.__name__ == name)
+    return patch.dict(commit._ADD, {kind: wrong})
+
+
+# --- the host -----------------------------------------------------------------------------------------
+
+
+@planted
+def reply_before_sync():
+    """What a step decided goes out while its sync still runs."""
+
+    def finish_sync(host, now_ns):
+        if host.unreleased is not None:
+            host.release(now_ns)
+
+    with patch.object(Host, "finish_sync", finish_sync):
+        yield
+
+
+@planted
+def sync_that_does_nothing():
+    """The host believes that its writes are durable."""
+    with patch.object(Committer, "sync", lambda _: None):
+        yield
+
+
+@planted
+def going_on_after_a_failed_write():
+    """A failed write is forgotten, and the broker goes on with what it has in memory."""
+
+    def wrapped(write):
+        def wrong(committer, outcome, bodies):
+            try:
+                return write(committer, outcome, bodies)
+            except StoreError:
+                return NOTHING
+
+        return wrong
+
+    def fail(store, reason):
+        store.fail_write = ""
+        store.full = False
+        raise StoreError(reason)
+
+    with replaced(Committer, "write", wrapped), patch.object(MemoryStore, "_end", fail):
+        yield
+
+
+@planted
+def acks_without_sync():
+    """A step that only settles asks for no sync."""
+
+    def wrapped(settle):
+        def wrong(scheduler, *rest):
+            before = scheduler._out.must_sync
+            settle(scheduler, *rest)
+            scheduler._out.must_sync = before
+
+        return wrong
+
+    with replaced(Scheduler, "_settle", wrapped):
+        yield
+
+
+# --- recovery -----------------------------------------------------------------------------------------
+
+
+@planted
+def lease_forgotten_at_recovery():
+    """Whatever was leased waits after a restart."""
+    with patch.object(recovery._Reading, "leases", lambda _: 0):
+        yield
+
+
+@planted
+def attempts_forgotten_at_recovery():
+    """After a restart nothing has ever failed."""
+    with patch.object(recovery._Reading, "attempts", lambda _: 0):
+        yield
+
+
+@planted
+def progress_forgotten_at_recovery():
+    """After a restart the acked messages of a partly finished row are back."""
+    with patch.object(recovery._Reading, "progress", lambda _: None):
+        yield
+
+
+@planted
+def epochs_used_again_after_a_crash():
+    """The number of the start does not rise."""
+
+    def wrapped(open_meta):
+        return lambda store: (open_meta(store)[0], 1)
+
+    with replaced(recovery, "_open_meta", wrapped):
+        yield
+
+
+@planted
+def offsets_begin_again_after_a_restart():
+    """The next offset comes from the rows alone."""
+
+    def wrapped(restore):
+        return lambda scheduler, record: restore(scheduler, record._replace(next_offset=0))
+
+    with replaced(Scheduler, "restore_queue", wrapped):
+        yield
+
+
+@planted
+def queue_numbers_used_again_after_a_restart():
+    """The next queue number comes from the queues alone."""
+
+    def wrapped(decode):
+        return lambda key, value: decode(key, value)._replace(next_queue=1)
+
+    with replaced(recovery.records, "decode_state", wrapped):
+        yield
+
+
+@planted
+def time_goes_back_at_a_restart():
+    """The broker trusts the wall clock more than its store."""
+
+    def wrapped(decode):
+        return lambda key, value: decode(key, value)._replace(now_ns=0)
+
+    with replaced(recovery.records, "decode_state", wrapped):
+        yield
+
+
+@planted
+def segments_restored_out_of_order():
+    """Segments come back in the order in which their records were read, last first."""
+
+    def wrapped(restored):
+        def wrong(log):
+            restored(log)
+            log.segments = dict(sorted(log.segments.items(), reverse=True))
+
+        return wrong
+
+    with replaced(QueueLog, "restored", wrapped):
+        yield
+
+
+# --- what is stored -----------------------------------------------------------------------------------
+
+
+@planted
+def progress_off_by_one():
+    """The bitmap of finished messages is shifted by one bit."""
+
+    def wrapped(encode):
+        return lambda finished: encode(finished >> 1)
+
+    with replaced(records, "encode_progress", wrapped):
+        yield
+
+
+@planted
+def page_deleted_too_early():
+    """A page goes with the first of its messages."""
+
+    def wrapped(finished):
+        def wrong(log, number, segment, ended, writes):
+            finished(log, number, segment, ended, writes)
+            last = segment.finished.bit_length() - 1
+            writes.append(DeletePage(log.number, segment.first + segment.pages[last]))
+
+        return wrong
+
+    with replaced(QueueLog, "_finished", wrapped):
+        yield
+
+
+@planted
+def joined_rows_lose_what_was_finished():
+    """When rows are written again as one, the progress of the segment is not."""
+
+    def wrapped(close_rows):
+        def wrong(log, step, name_of, writes):
+            before = dict(log._dirty)
+            close_rows(log, step, name_of, writes)
+            log._dirty = before
+
+        return wrong
+
+    with replaced(QueueLog, "close_rows", wrapped):
+        yield
+
+
+@planted
+def attempts_not_stored():
+    """A failed message carries its count in memory only."""
+    with patched_write("PutAttempt", lambda *_: None):
+        yield
+
+
+@planted
+def attempts_left_behind():
+    """The record of a failed message outlives the message."""
+    with patched_write("DeleteAttempt", lambda *_: None):
+        yield
+
+
+@planted
+def extension_not_stored():
+    """An extended lease has its first deadline again after a crash."""
+
+    def wrapped(extend):
+        def wrong(group, lease, mask, deadline_ns):
+            was_dirty = lease.epoch in group._dirty
+            extend(group, lease, mask, deadline_ns)
+            if not was_dirty:
+                group._dirty.pop(lease.epoch, None)
+
+        return wrong
+
+    with replaced(Group, "extend", wrapped):
+        yield
+
+
+@planted
+def delete_leaves_rows():
+    """Deleting a queue removes its own record and leaves the rest."""
+
+    def wrong(batch, write):
+        batch._drop(commit.keys.queue_ranges(write.number)[:1])
+
+    with patched_write("DropQueue", wrong):
+        yield
+
+
+@planted
+def purge_leaves_pages():
+    """Purging drops rows and leaves the bodies."""
+
+    def wrong(batch, write):
+        ranges = commit.keys.offset_ranges(write.queue, write.first, write.end)
+        batch._drop([each for each in ranges if each[0] != "messages"])
+
+    with patched_write("DropRange", wrong):
+        yield
+
+
+@planted
+def bodies_shifted_between_pages():
+    """Every page but the first of a step begins where the one before it began."""
+
+    def wrapped(close_pages):
+        def wrong(log, segment, start, writes):
+            before = log._step_bytes
+            close_pages(log, segment, start, writes)
+            log._step_bytes = before
+
+        return wrong
+
+    with replaced(QueueLog, "_close_pages", wrapped):
+        yield
+
+
+# --- leases -------------------------------------------------------------------------------------------
+
+
+@planted
+def release_counts_an_attempt():
+    """Giving a message back counts against it."""
+
+    def wrapped(release):
+        def wrong(group, lease, mask):
+            release(group, lease, mask)
+            for place in places(mask):
+                before = group.attempts.get(lease.offsets[place])
+                group.attempts[lease.offsets[place]] = Attempt(before.count + 1 if before else 1, 0, "")
+
+        return wrong
+
+    with replaced(Group, "release", wrapped):
+        yield
+
+
+@planted
+def expiry_ignored_for_extended_leases():
+    """Where one lease of a delivery was extended, none of them ends."""
+
+    def wrapped(expire):
+        return lambda group, epoch, now_ns, writes: (
+            0
+            if epoch in group.leases and group.leases[epoch].deadlines_ns
+            else expire(group, epoch, now_ns, writes)
+        )
+
+    with replaced(Group, "expire", wrapped):
+        yield
+
+
+@planted
+def extension_ignored():
+    """An extended lease ends at its first deadline."""
+    with patch.object(Lease, "extend", lambda *_: None):
+        yield
+
+
+@planted
+def no_expiry_under_load():
+    """Leases end only in a step without commands."""
+
+    def wrapped(step):
+        def wrong(scheduler, now_ns, commands):
+            if not commands:
+                return step(scheduler, now_ns, commands)
+            with patch.object(Scheduler, "_fall_due", lambda _: None):
+                return step(scheduler, now_ns, commands)
+
+        return wrong
+
+    with replaced(Scheduler, "step", wrapped):
+        yield
+
+
+@planted
+def expiry_a_moment_early():
+    """A lease ends just before its deadline, when something else wakes the broker."""
+
+    def wrapped(take):
+        return lambda timers, now_ns: take(timers, now_ns + 50_000_000)
+
+    def always(_lease):
+        return lambda lease, now_ns: _lease(lease, now_ns + 50_000_000)
+
+    with replaced(scheduler_module.Timers, "take", wrapped), replaced(Lease, "expired", always):
+        yield
+
+
+@planted
+def sleeping_through_retries():
+    """The core asks to be woken for leases only."""
+    with patch.object(Scheduler, "next_wake_ns", lambda scheduler: scheduler._expiries.next_ns()):
+        yield
+
+
+@planted
+def ack_of_a_lost_lease_accepted():
+    """Whoever had the message once may settle it."""
+
+    def wrapped(find):
+        return lambda group, address, _wanted: find(group, address, 0)
+
+    with replaced(scheduler_module, "find_lease", wrapped):
+        yield
+
+
+@planted
+def nack_to_the_head():
+    """What has failed comes before the others of its key."""
+    with (
+        patch.object(Drr, "push_back", Drr.push_front),
+        patch.object(Wfq, "push_back", Wfq.push_front),
+        patch.object(Fifo, "push_back", Fifo.push_front),
+    ):
+        yield
+
+
+@planted
+def release_to_the_tail():
+    """What was given back comes after the others of its key."""
+    with (
+        patch.object(Drr, "push_front", Drr.push_back),
+        patch.object(Wfq, "push_front", Wfq.push_back),
+        patch.object(Fifo, "push_front", Fifo.push_back),
+    ):
+        yield
+
+
+@planted
+def back_off_ignored():
+    """Whatever has failed is tried again at once."""
+    with patch.object(group_module, "backoff_ms", lambda _: 0):
+        yield
+
+
+@planted
+def back_off_without_end():
+    """Delays double for ever."""
+    with patch.object(group_module, "backoff_ms", lambda attempts: 100 << attempts - 2 if attempts > 1 else 0):
+        yield
+
+
+@planted
+def lost_consumers_cost_no_attempt():
+    """A message that kills its worker goes round for ever."""
+
+    def wrapped(give_back):
+        return lambda *arguments, lost: give_back(*arguments, lost=False)
+
+    with replaced(Scheduler, "_give_back", wrapped):
+        yield
+
+
+@planted
+def begun_ignored():
+    """A lost consumer pays for what it had not begun."""
+
+    def wrapped(give_back):
+        def wrong(scheduler, group, consumer, lease, *, lost):
+            consumer.reports_begun = False
+            give_back(scheduler, group, consumer, lease, lost=lost)
+
+        return wrong
+
+    with replaced(Scheduler, "_give_back", wrapped):
+        yield
+
+
+@planted
+def purge_removes_leased():
+    """Purging takes from consumers what they work on."""
+
+    def wrapped(purge):
+        return lambda log, _kept, writes: purge(log, (), writes)
+
+    with replaced(QueueLog, "purge", wrapped):
+        yield
+
+
+# --- credit -------------------------------------------------------------------------------------------
+
+
+@planted
+def credit_leak():
+    """Each delivery costs one credit too many."""
+
+    def wrapped(spend):
+        return lambda consumer, messages, byte_count: spend(consumer, messages + 1, byte_count)
+
+    with replaced(Consumer, "spend", wrapped):
+        yield
+
+
+@planted
+def credit_exceeded():
+    """Each delivery costs one credit too few."""
+
+    def wrapped(spend):
+        return lambda consumer, messages, byte_count: spend(consumer, messages - 1, byte_count)
+
+    with replaced(Consumer, "spend", wrapped):
+        yield
+
+
+@planted
+def byte_credit_ignored():
+    """Bytes are not counted."""
+
+    def wrapped(spend):
+        return lambda consumer, messages, _byte_count: spend(consumer, messages, 0)
+
+    with replaced(Consumer, "spend", wrapped):
+        yield
+
+
+@planted
+def expiry_gives_no_credit_back():
+    """A consumer with a window loses a place with every lease that ends by itself."""
+
+    def wrapped(fail):
+        def wrong(group, lease, mask, error, now_ns, writes):
+            consumer = group.consumers.get(lease.consumer)
+            if consumer is None or error != "lease expired":
+                fail(group, lease, mask, error, now_ns, writes)
+                return
+            refill, consumer.refill = consumer.refill, False
+            fail(group, lease, mask, error, now_ns, writes)
+            consumer.refill = refill
+
+        return wrong
+
+    with replaced(Group, "fail", wrapped):
+        yield
+
+
+# --- fairness -----------------------------------------------------------------------------------------
+
+
+@planted
+def deficit_kept_by_a_drained_key():
+    """An absent key saves up what it did not use."""
+
+    def wrapped(served):
+        def wrong(discipline, key, deficit):
+            in_round = key.in_round
+            served(discipline, key, deficit)
+            if in_round and deficit > 0 and not key.lane:
+                key.deficit = deficit
+
+        return wrong
+
+    with replaced(Drr, "_served", wrapped):
+        yield
+
+
+@planted
+def debt_forgotten_by_a_drained_key():
+    """A key that drains is idle at once, and may be new again."""
+
+    def wrapped(served):
+        def wrong(discipline, key, deficit):
+            served(discipline, key, deficit)
+            if not key.lane and key.in_round:
+                discipline._retire(key)
+
+        return wrong
+
+    with replaced(Drr, "_served", wrapped):
+        yield
+
+
+@planted
+def new_key_gets_a_whole_turn():
+    """A key from the list of new ones is served until its first turn is used up."""
+
+    def wrapped(served):
+        def wrong(discipline, key, deficit):
+            turn = discipline._quantum * key.weight
+            if not key.in_round and key.lane and -deficit < turn:
+                key.deficit = deficit
+                return
+            served(discipline, key, deficit)
+
+        return wrong
+
+    with replaced(Drr, "_served", wrapped):
+        yield
+
+
+@planted
+def new_key_waits_for_the_round():
+    """The list of new keys is served when the round has nobody."""
+
+    def wrong(discipline):
+        return discipline._current or discipline._advance() or discipline._new[0]
+
+    with patch.object(Drr, "_choose", wrong):
+        yield
+
+
+@planted
+def weight_change_ignored():
+    """A key keeps the weight that it came with."""
+
+    def wrapped(reweigh):
+        def wrong(discipline, key, weight):
+            if not key.live:
+                reweigh(discipline, key, weight)
+
+        return wrong
+
+    with replaced(Drr, "reweigh", wrapped):
+        yield
+
+
+@planted
+def turn_keeps_the_old_weight():
+    """A key whose weight falls in mid-turn ends the turn of its old weight."""
+
+    def wrapped(reweigh):
+        def wrong(discipline, key, weight):
+            before = key.deficit
+            reweigh(discipline, key, weight)
+            if key is discipline._current:
+                key.deficit = before
+
+        return wrong
+
+    with replaced(Drr, "reweigh", wrapped):
+        yield
+
+
+@planted
+def costs_ignored():
+    """Every message counts as one."""
+    with patch.object(QueueLog, "cost", lambda *_: 1):
+        yield
+
+
+@planted
+def virtual_time_ignores_weights():
+    """Weighted fair queueing takes all keys for equal."""
+
+    def wrapped(take):
+        def wrong(discipline, *rest, **named):
+            keys = {id(entry[2]): (entry[2], entry[2].weight) for entry in discipline._heap}
+            for key, _ in keys.values():
+                key.weight = 1
+            try:
+                return take(discipline, *rest, **named)
+            finally:
+                for key, weight in keys.values():
+                    key.weight = weight
+
+        return wrong
+
+    with replaced(Wfq, "take", wrapped):
+        yield
