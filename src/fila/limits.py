@@ -41,8 +41,8 @@ SEGMENT_MESSAGES = 1 << SEGMENT_BITS
 # A random read costs 6 us at 16 KiB and 66 us at 100 KiB, and one slow message must not pin a megabyte.
 PAGE_BYTES = 16 * KIB
 # When a segment is full and has more index rows than this, they are written again as one: else a queue filled one by
-# one would take a disk record per message at every start.
-SEGMENT_ROWS_MAX = 32
+# one would take a disk record per message at every start. Batches of 100 stay as they are.
+SEGMENT_ROWS_MAX = 12
 # One unit of cost in the scheduler's integers.
 COST_UNITS = 1_000
 QUANTUM_DEFAULT = 1_000

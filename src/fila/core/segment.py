@@ -7,6 +7,7 @@ bitmaps, so that "is this page finished" is one comparison.
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fila import limits
@@ -177,10 +178,10 @@ class Segment:
         self.page_left = array("H", bytes(2 * len(self.sizes)))
         self.row_left = array("H", bytes(2 * len(self.sizes)))
         if not self.finished:
-            for place in self.pages:
-                self.page_left[place] += 1
-            for place in self.rows:
-                self.row_left[place] += 1
+            for place, count in Counter(self.pages).items():
+                self.page_left[place] = count
+            for place, count in Counter(self.rows).items():
+                self.row_left[place] = count
             return
         unfinished = ((1 << len(self.sizes)) - 1) & ~self.finished
         for place in places(unfinished):
