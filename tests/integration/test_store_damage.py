@@ -4,6 +4,7 @@ Each case takes the directory as a killed process leaves it, changes something o
 """
 
 import os
+import resource
 import shutil
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from fila.errors import StoreCorruptError, StoreError
 from fila.storage import rocksdb
-from fila.storage.mark import LOG_DIRECTORY, MARK_FILE, last_boundary
+from fila.storage.mark import LOG_DIRECTORY, MARK_FILE, MarkFile, last_boundary
 from fila.storage.rocksdb import RocksStore
 from fila.storage.store import Family
 
@@ -233,12 +234,12 @@ def test_a_log_cut_into_what_was_synced_is_refused(killed, copy_of):
         found(path)
 
 
-@pytest.mark.parametrize("zeros", [1, 100, 5_000])
-def test_zeros_after_a_torn_tail_open(killed, copy_of, zeros):
-    """A file system may give back pages that were never written as zeros."""
+@pytest.mark.parametrize("tail", [b"\x00", b"\x00" * 100, b"\x00" * 5_000, b"\x00" * 5_000 + b"\xee" * 500])
+def test_zeros_after_a_torn_tail_open(killed, copy_of, tail):
+    """A file system may give back pages that were never written as zeros, before others that were."""
     path = copy_of(killed)
     with log_of(path).open("ab") as file:
-        file.write(b"\x00" * zeros)
+        file.write(tail)
 
     assert found(path) == list(range(SYNCED + 2))
 
@@ -323,6 +324,19 @@ def test_a_damaged_end_of_an_older_log_is_refused(two_logs, copy_of):
     assert (refused, whole) == (12, 0)
 
 
+def test_a_refusal_removes_no_log(two_logs, copy_of):
+    """What is refused is left as it was found, for whoever can mend it."""
+    path = copy_of(two_logs(synced=True))
+    logs = sorted((path / LOG_DIRECTORY).glob("*.log"))
+    with logs[0].open("r+b") as file:
+        file.truncate(logs[0].stat().st_size - 1)
+
+    with pytest.raises(StoreCorruptError, match="a record that was synced is not whole"):
+        found(path)
+
+    assert sorted((path / LOG_DIRECTORY).glob("*.log")) == logs
+
+
 def test_a_torn_older_log_that_was_not_synced_takes_the_newer_one_with_it(two_logs, copy_of):
     """What is left after a power loss is a prefix: never a batch without the one before it."""
     source = two_logs(synced=False)
@@ -348,6 +362,54 @@ def test_a_directory_in_use_is_refused_and_left_alone(tmp_path):
     store.sync()
     store.close()
     assert found(tmp_path / "data") == [0, 1]
+
+
+def test_the_files_of_a_directory_in_use_are_not_looked_at(tmp_path, monkeypatch):
+    """What another server is writing looks torn; the check, which removes logs, comes after the lock."""
+    store = RocksStore(tmp_path / "data")
+    monkeypatch.setattr(MarkFile, "check", lambda *_: pytest.fail("the check ran"))
+
+    with pytest.raises(StoreError, match="in use"):
+        RocksStore(tmp_path / "data")
+
+    store.close()
+
+
+def test_a_store_that_lacks_a_family_is_refused(tmp_path):
+    """An absent family is not made anew: it would be an empty one."""
+    store = RocksStore(tmp_path / "data")
+    put(store, 0)
+    store.sync()
+    store._opened().drop_column_family("leases")
+    store.close()
+
+    with pytest.raises(StoreCorruptError, match="leases"):
+        found(tmp_path / "data")
+
+
+def test_a_failed_write_ends_the_store_until_it_is_opened_again(tmp_path):
+    """After an error of the disk reads go on, nothing is written, and an opening finds a prefix with all that was synced."""
+    store = RocksStore(tmp_path / "data")
+    for number in range(3):
+        put(store, number)
+        store.sync()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log_of(tmp_path / "data").stat().st_size + 50, hard))
+    try:
+        with pytest.raises(StoreError, match="cannot write to the store"):
+            put(store, 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    with pytest.raises(StoreError, match="cannot write to the store"):
+        put(store, 4)
+    with pytest.raises(StoreError, match="cannot write to the store"):
+        store.sync()
+    assert len(list(store.scan(R))) >= 3
+    store.close()
+    again = found(tmp_path / "data")
+    assert again[:3] == [0, 1, 2]
+    assert len(again) <= 4
 
 
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path):

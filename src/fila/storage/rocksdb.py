@@ -198,12 +198,11 @@ class RocksStore:
             for scan in list(self._scans):
                 scan.close()
             self._handles.clear()
-            for opened in self._families.values():
-                opened.close()
+            parts = [*self._families.values(), *([database] if database is not None else [])]
             self._families.clear()
-            if database is not None:
+            for part in parts:
                 with suppress(Exception):  # what a flush fails to write here, the log has
-                    database.close()
+                    part.close()
             self._mark.close()
 
     def _opened(self) -> Rdict:
@@ -255,7 +254,7 @@ def _translate(error: Exception, path: Path, action: str) -> StoreError:
     text = str(error)
     if "lock hold by current process" in text or "While lock file" in text:
         return in_use(path)
-    if text.startswith("Corruption") or "checksum" in text or "Column families not opened" in text:
+    if text.startswith("Corruption") or "checksum" in text or "Column famil" in text:
         return StoreCorruptError(f"{action}: {text}: {_REMEDY}")
     if "No space left" in text:
         return StoreError(
