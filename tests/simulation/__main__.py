@@ -18,7 +18,7 @@ def attempt(seed: int) -> Report | str:
     """Run a seed; return its report, or how it failed."""
     try:
         return run(seed)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, the seed must be named
         return f"seed {seed}: repeat it with python -m tests.simulation --start {seed} --seeds 1\n{traceback.format_exc()}"
 
 
@@ -38,7 +38,7 @@ def main() -> int:
         for seed, report in zip(seeds, pool.imap(attempt, seeds, chunksize=8), strict=True):
             if isinstance(report, str):
                 failed.append(seed)
-                print(report, file=sys.stderr, flush=True)
+                sys.stderr.write(report)
                 if len(failed) >= options.failures:
                     pool.terminate()
                     break
@@ -52,7 +52,7 @@ def main() -> int:
         **counts,
         "seconds": round(time.monotonic() - begin, 1),
     }
-    print(json.dumps(summary))
+    sys.stdout.write(json.dumps(summary) + "\n")
     return 1 if failed else 0
 
 

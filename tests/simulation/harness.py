@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from unittest.mock import patch
 
+from tests.simulation.host import CrashError, Host
+
 from fila import limits
 from fila.core import timers
 from fila.core.commands import Attach, SettleRuns
@@ -23,7 +25,6 @@ from fila.sim.workload import Advance, Submit, Wake, Workload
 from fila.storage import keys, records
 from fila.storage.memory import MemoryStore
 from fila.storage.store import Family
-from tests.simulation.host import CrashError, Host
 
 COMMANDS_MIN = 1_000
 CRASHES_MIN = 3
@@ -193,7 +194,9 @@ class Simulation:
         self._consume_all()
         for family in (Family.MESSAGES, Family.INDEX, Family.PROGRESS, Family.LEASES, Family.ATTEMPTS):
             for name, _ in self.host.store.scan(family):
-                raise Violation("the store is left clean", f"everything is acked, and {family} has the key {name.hex()}")
+                raise Violation(
+                    "the store is left clean", f"everything is acked, and {family} has the key {name.hex()}"
+                )
 
     def _consume_all(self) -> None:
         host, clock = self.host, self.clock
@@ -222,7 +225,9 @@ class Simulation:
                 return
             clock.advance_to(wake_ns)
             host.submit((), clock.now_ns)
-        raise Violation("rest", f"the broker does not come to rest in {DRAIN_STEPS_MAX} steps; it wakes at {wake_ns}")
+        raise Violation(
+            "rest", f"the broker does not come to rest in {DRAIN_STEPS_MAX} steps; it wakes at {wake_ns}"
+        )
 
 
 # Bounds that a day's traffic reaches and a thousand commands do not, so some seeds bring them down.

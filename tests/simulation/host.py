@@ -10,7 +10,6 @@ from fila.broker.bodies import Bodies
 from fila.broker.commit import Committer
 from fila.broker.recovery import Recovered, recover
 from fila.core.outcome import Enqueued, Outcome
-from fila.core.scheduler import Scheduler
 from fila.errors import StoreError
 from fila.sim.checker import Checker
 from fila.sim.trace import Trace

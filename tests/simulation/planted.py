@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulation.host import Host
+
 from fila.broker import commit, recovery
 from fila.broker.commit import NOTHING, Committer
 from fila.core import group as group_module
@@ -26,7 +28,6 @@ from fila.core.segment import places
 from fila.errors import StoreError
 from fila.storage import records
 from fila.storage.memory import MemoryStore
-from tests.simulation.host import Host
 
 BUGS: dict[str, Callable[[], Any]] = {}
 
@@ -431,7 +432,9 @@ def back_off_ignored():
 @planted
 def back_off_without_end():
     """Delays double for ever."""
-    with patch.object(group_module, "backoff_ms", lambda attempts: 100 << attempts - 2 if attempts > 1 else 0):
+    with patch.object(
+        group_module, "backoff_ms", lambda attempts: 100 << attempts - 2 if attempts > 1 else 0
+    ):
         yield
 
 

@@ -1,10 +1,10 @@
 """The simulation can fail: every planted bug is found, within a bounded number of seeds."""
 
 import pytest
-
-from fila.sim.violation import Violation
 from tests.simulation.harness import run
 from tests.simulation.planted import BUGS
+
+from fila.sim.violation import Violation
 
 SEEDS_MAX = 80
 

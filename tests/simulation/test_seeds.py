@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-
 from tests.simulation.__main__ import attempt
 from tests.simulation.harness import COMMANDS_MIN, CRASHES_MIN, KINDS, run
 

@@ -139,7 +139,9 @@ class Answers:
     def _check_keys(self, queue: QueueModel, found: QueueStats) -> None:
         """Deficits are the core's own affair; what waits and what weighs is not."""
         unfinished = {message.key for message in queue.messages.values()}
-        if found.active_keys < len(unfinished) or len(found.keys) != min(found.active_keys, limits.STATS_KEYS_MAX):
+        if found.active_keys < len(unfinished) or len(found.keys) != min(
+            found.active_keys, limits.STATS_KEYS_MAX
+        ):
             raise Violation("stats", f"{found.active_keys} active keys; {sorted(unfinished)} have messages")
         for key in found.keys:
             model = queue.keys.get(key.key)
@@ -275,7 +277,11 @@ class Answers:
                 expected.append(None)
         self._settle(command, good)
         found = self._replies.pop(command.request, None)
-        kinds = [None if answer is None else type(answer) for answer in found] if isinstance(found, tuple) else found
+        kinds = (
+            [None if answer is None else type(answer) for answer in found]
+            if isinstance(found, tuple)
+            else found
+        )
         if kinds != expected:
             raise Violation("refusals", f"{command!r} was answered {found!r}, not {expected!r}")
         return bool(good)
@@ -352,7 +358,11 @@ class Answers:
 
     def _addressed(self, queue: QueueModel, address: Address) -> Message | None:
         message = queue.messages.get(address.offset)
-        if message is None or address.queue_number != queue.number or address.enqueued_at_ms != message.time_ms:
+        if (
+            message is None
+            or address.queue_number != queue.number
+            or address.enqueued_at_ms != message.time_ms
+        ):
             return None
         return message
 

@@ -68,7 +68,9 @@ class Checker:
         if changed:
             self._promised.add(outcome.step)
             if not outcome.must_sync:
-                raise Violation("durability", f"step {outcome.step} changed what must be durable and asks for no sync")
+                raise Violation(
+                    "durability", f"step {outcome.step} changed what must be durable and asks for no sync"
+                )
         for delivery in outcome.deliveries:
             self._judge_delivery(delivery)
         self._check_work_conserved()
@@ -89,23 +91,32 @@ class Checker:
     def received(self, delivery: Delivery, bodies: bytes | None) -> None:
         """Judge the bodies, back to back, that reach a consumer; None: the store had them no more."""
         _, _, messages = self.epochs[delivery.epoch]
-        if bodies is None and any(message.queue.deleted or message.state is State.FINISHED for message in messages):
+        if bodies is None and any(
+            message.queue.deleted or message.state is State.FINISHED for message in messages
+        ):
             # While the delivery was on its way, somebody else has acked one of them by its address, or deleted the queue.
             return
         if bodies != b"".join([message.body for message in messages]):
-            raise Violation("bodies", f"delivery {delivery.epoch} of {describe(messages[0])} and others: {bodies!r:.200}")
+            raise Violation(
+                "bodies", f"delivery {delivery.epoch} of {describe(messages[0])} and others: {bodies!r:.200}"
+            )
 
     def sleeps_until(self, wake_ns: int | None) -> None:
         """Judge when the core wants to be woken."""
         due_ns = self.timers.next_ns()
         if due_ns is not None and (wake_ns is None or wake_ns > due_ns):
-            raise Violation("timers", f"a lease or delay ends at {due_ns}, and the core sleeps until {wake_ns}")
+            raise Violation(
+                "timers", f"a lease or delay ends at {due_ns}, and the core sleeps until {wake_ns}"
+            )
 
     def crashed(self, survived_step: int) -> None:
         """Take back what a crash took: consumers, and every step after the last one in the store."""
         self.now_ns = 0
         if survived_step < self._durable:
-            raise Violation("durability", f"step {self._durable} was synced, and the store came back at step {survived_step}")
+            raise Violation(
+                "durability",
+                f"step {self._durable} was synced, and the store came back at step {survived_step}",
+            )
         for kind, *rest in self.journal.take_back(survived_step):
             self._take_back(str(kind), rest)
         self._promised = {step for step in self._promised if step <= survived_step}
@@ -130,7 +141,9 @@ class Checker:
     def opened(self, now_ns: int) -> None:
         """Judge the time at which a broker starts: not before anything that the store knows of."""
         if now_ns < self.journal.survived_ns:
-            raise Violation("time", f"the broker starts at {now_ns}, and has stored {self.journal.survived_ns}")
+            raise Violation(
+                "time", f"the broker starts at {now_ns}, and has stored {self.journal.survived_ns}"
+            )
         self.now_ns = now_ns
 
     def drained(self) -> None:
@@ -217,13 +230,22 @@ class Checker:
         consumer = self.consumers.get(delivery.consumer)
         queue = self.numbers.get(delivery.queue)
         count = len(delivery.offsets)
-        if consumer is None or queue is None or consumer.queue is not queue or delivery.queue_name != queue.spec.name:
-            raise Violation("deliveries", f"consumer {delivery.consumer} is not attached to queue {delivery.queue}")
+        if (
+            consumer is None
+            or queue is None
+            or consumer.queue is not queue
+            or delivery.queue_name != queue.spec.name
+        ):
+            raise Violation(
+                "deliveries", f"consumer {delivery.consumer} is not attached to queue {delivery.queue}"
+            )
         if delivery.epoch in self.epochs:
             raise Violation("epochs", f"epoch {delivery.epoch} was used before")
         deadline_ns = self.now_ns + queue.spec.visibility_timeout_ms * limits.MS_NS
         if (delivery.leased_at_ns, delivery.deadline_ns) != (self.now_ns, deadline_ns):
-            raise Violation("leases", f"delivery {delivery.epoch} ends at {delivery.deadline_ns}, not {deadline_ns}")
+            raise Violation(
+                "leases", f"delivery {delivery.epoch} ends at {delivery.deadline_ns}, not {deadline_ns}"
+            )
         if not 1 <= count <= limits.DELIVERY_MESSAGES_MAX:
             raise Violation("deliveries", f"delivery {delivery.epoch} has {count} messages")
         self._check_credit(consumer, count, sum(delivery.sizes))
@@ -236,11 +258,13 @@ class Checker:
     def _check_credit(self, consumer: ConsumerModel, count: int, byte_count: int) -> None:
         if count > consumer.messages:
             raise Violation(
-                "credit", f"consumer {consumer.number} has credit for {consumer.messages} messages and got {count}"
+                "credit",
+                f"consumer {consumer.number} has credit for {consumer.messages} messages and got {count}",
             )
         if byte_count > consumer.bytes and (count > 1 or consumer.held):
             raise Violation(
-                "credit", f"consumer {consumer.number} has credit for {consumer.bytes} bytes and got {byte_count}"
+                "credit",
+                f"consumer {consumer.number} has credit for {consumer.bytes} bytes and got {byte_count}",
             )
         consumer.messages -= count
         consumer.bytes -= byte_count
@@ -252,12 +276,15 @@ class Checker:
             if offset >= queue.next_offset:
                 raise Violation("deliveries", f"offset {offset} of queue {queue.spec.name!r} was never given")
             raise Violation(
-                "acked stays acked", f"offset {offset} of queue {queue.spec.name!r} is finished and was delivered"
+                "acked stays acked",
+                f"offset {offset} of queue {queue.spec.name!r} is finished and was delivered",
             )
         if message.state is State.LEASED:
             raise Violation("one lease", f"{describe(message)} has the lease {message.epoch} and got another")
         if message.state is State.DELAYED:
-            raise Violation("back-off", f"{describe(message)} waits until {message.not_before_ns}; it is {self.now_ns}")
+            raise Violation(
+                "back-off", f"{describe(message)} waits until {message.not_before_ns}; it is {self.now_ns}"
+            )
         self._check_columns(message, delivery, place)
         queue.take(message)
         self.journal.save(message)
@@ -326,4 +353,3 @@ class Checker:
             assert kind == "delete"
             queue.deleted = False
             self.queues[queue.spec.name] = self.numbers[queue.number] = queue
-

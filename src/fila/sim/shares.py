@@ -218,8 +218,7 @@ class Shares:
                     f"key {share.name!r} (weight {share.weight}) gained {ahead - lowest[other.slot]:,.0f} on"
                     f" {other.name!r} (weight {other.weight}), allowed {bound + other.allowance:,.0f}",
                 )
-            if -ahead < other.lowest[slot]:
-                other.lowest[slot] = -ahead
+            other.lowest[slot] = min(other.lowest[slot], -ahead)
 
     def _surely_idle(self, share: Share) -> bool:
         """Whether the round must have passed the key and its debt be paid: another key's service tells the rounds."""

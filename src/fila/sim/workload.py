@@ -280,7 +280,9 @@ class Workload:
         if consumer is None:
             return None
         random = self._random
-        return Credit(consumer, random.randint(0, self._plan.credit_max), random.choice((0, 100, 5_000, 200_000)))
+        return Credit(
+            consumer, random.randint(0, self._plan.credit_max), random.choice((0, 100, 5_000, 200_000))
+        )
 
     def _detach(self) -> Command | None:
         consumer = self._pick_consumer()
@@ -376,10 +378,14 @@ class Workload:
         if draw < 0.95:
             other = random.choice(self._held).delivery
             return Runs((epoch, other.epoch), (0, 0), (random.randint(1, size), 0))
-        return Runs((epoch + random.choice((0, 1, 1 << 41)), epoch), (size - 1, random.randrange(size)), (3, 1))
+        return Runs(
+            (epoch + random.choice((0, 1, 1 << 41)), epoch), (size - 1, random.randrange(size)), (3, 1)
+        )
 
     def _forget(self, held: Held, runs: Runs) -> None:
-        whole = {epoch for epoch, position, count in zip(*_columns(runs), strict=True) if position == count == 0}
+        whole = {
+            epoch for epoch, position, count in zip(*_columns(runs), strict=True) if position == count == 0
+        }
         self._held = [other for other in self._held if other.delivery.epoch not in whole]
         del held
 
@@ -425,7 +431,9 @@ class Plan:
         self.byte_bound = random.choice((0.0, 0.0, 0.5))
         self.once = random.choice((0.0, 0.1, 0.3))
         self.refill = random.choice((0.0, 0.2, 0.6))
-        self.actions = random.choice(((20, 2, 2, 1), (10, 1, 1, 1), (5, 5, 3, 1), (3, 10, 1, 1), (5, 1, 10, 3)))
+        self.actions = random.choice(
+            ((20, 2, 2, 1), (10, 1, 1, 1), (5, 5, 3, 1), (3, 10, 1, 1), (5, 1, 10, 3))
+        )
         factors = [
             0.0 if place >= self.ALWAYS and random.random() < 0.15 else 2.0 ** random.uniform(-1.5, 1.5)
             for place in range(len(self.BASE))
