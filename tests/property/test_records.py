@@ -184,6 +184,27 @@ def test_an_unknown_version_names_itself_and_the_remedy(kind):
         decode(KEY, b"\x09" + b"\x00" * 200)
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({"key_index": [0, 2]}, "key index outside its dictionary"),
+        ({"pages": [0, limits.SEGMENT_MESSAGES]}, "page outside its segment"),
+        ({"pages": [limits.SEGMENT_MESSAGES] * 2}, "page outside its segment"),
+        ({"length": 0}, "has 0 messages"),
+        ({"length": limits.SEGMENT_MESSAGES + 1}, "has 1025 messages"),
+        ({"length": 3}, "longer than the record"),
+        ({"keys": ["a", "b", "c"]}, "of 3 keys"),
+        ({"sizes": [1, 2, 3]}, "longer than its columns"),
+    ],
+)
+def test_columns_of_a_row_that_do_not_fit_each_other_are_refused(column, message):
+    """A right checksum does not make a row: its columns must agree before anything is taken from them."""
+    row = records.Row(2, 1, ["a", "b"], [0, 1], [5, 6], [7, 8], [0, 1], None, None)
+
+    with pytest.raises(StoreCorruptError, match=message):
+        records.decode_row(KEY, records.encode_row(row._replace(**column)))
+
+
 bodies = st.lists(st.binary(max_size=60), min_size=1, max_size=20)
 
 
