@@ -110,8 +110,11 @@ PRODUCE_BATCHES_IN_FLIGHT_MAX = 64
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * MIB
 # Pages read from disk, kept decoded.
 PAGE_CACHE_BYTES = 16 * MIB
-# Below this the broker takes no more messages, so that there is room for acks, compaction and a clean stop.
-DISK_FREE_BYTES_MIN = 64 * MIB
+# Below this the broker takes no more messages, so that there is room for acks, a clean stop, and for the engine to rewrite its
+# files: it needs the place of the new ones before it gives back that of the old (measured: up to 300 MiB at once).
+DISK_FREE_BYTES_MIN = 512 * MIB
+# While it is below, the engine is told so often to rewrite what holds finished messages.
+RECLAIM_INTERVAL_MS = 1_000
 # After a failed write the store is opened again this often until it works.
 REOPEN_INTERVAL_MS = 1_000
 # How long a stop waits for clients to finish before it cuts their streams.

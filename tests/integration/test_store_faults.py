@@ -30,6 +30,7 @@ class Disk:
         self.held.set()
         self.syncing = Event()
         self.opened = 0
+        self.reclaimed = 0
 
     def open(self):
         self.check("open")
@@ -64,6 +65,10 @@ class Store:
         assert self._disk.held.wait(30)
         self._check("sync")
         self._store.sync()
+
+    def reclaim(self):
+        self._disk.reclaimed += 1
+        self._store.reclaim()
 
     def free_bytes(self):
         return self._disk.free_bytes if self._disk.free_bytes is not None else self._store.free_bytes()
@@ -103,6 +108,7 @@ class Consumer:
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "REOPEN_INTERVAL_MS", 1)
+    monkeypatch.setattr(limits, "RECLAIM_INTERVAL_MS", 1)
     return Disk(tmp_path / "data")
 
 
@@ -456,6 +462,8 @@ async def test_nearly_full_disk_refuses_messages_and_nothing_else(broker, disk):
     consumer = await consume(broker, 3)
     assert await ack_all(broker, consumer) == Runs((), (), ())
     await broker.ask(lambda request: Detach(request, consumer.number))
+    while not disk.reclaimed:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
     disk.free_bytes = limits.DISK_FREE_BYTES_MIN
 
     assert (await enqueue(broker)).first_offset == 3

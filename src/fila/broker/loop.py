@@ -79,6 +79,7 @@ class Broker:
         self._wake_handle: asyncio.TimerHandle | None = None
         self._draining = False
         self._disk_full = False
+        self._reclaim_handle: asyncio.TimerHandle | None = None
         self._failure: FilaError | None = None
         self._opened_at = 0.0
         self.recovered: Recovered
@@ -105,6 +106,7 @@ class Broker:
         self._committer = Committer(store, self.recovered.next_queue, self._bodies.keep)
         self._failure = None
         self._opened_at = self._loop.time()
+        self._disk_full = False
         self._look_at_disk(free_bytes)
         self._wake_soon()
         return self.recovered
@@ -124,8 +126,9 @@ class Broker:
         # Between the event and us somebody may have submitted again.
         while not self._idle.is_set():
             await self._idle.wait()
-        if self._wake_handle:
-            self._wake_handle.cancel()
+        for handle in (self._wake_handle, self._reclaim_handle):
+            if handle is not None:
+                handle.cancel()
         failed, self._failure = self._failure, stopping
         self._answer_all(stopping)
         await self._loop.run_in_executor(None, self._worker.shutdown)
@@ -386,8 +389,29 @@ class Broker:
             self._disk_full = full
             if full:
                 logger.error("the disk is nearly full: no more messages are taken until there is room")
+                self._reclaim()
             else:
                 logger.info("the disk has room again: messages are taken")
+
+    def _reclaim(self) -> None:
+        """While room is short, have the store give back what finished messages took."""
+        if self._reclaim_handle is not None:
+            self._reclaim_handle.cancel()
+        interval_seconds = limits.RECLAIM_INTERVAL_MS / 1_000
+        self._reclaim_handle = self._loop.call_later(interval_seconds, self._reclaim_now)
+
+    def _reclaim_now(self) -> None:
+        self._reclaim_handle = None
+        if not self._disk_full or self._failure is not None:
+            return
+        try:
+            self._store.reclaim()
+            self._look_at_disk(self._store.free_bytes())
+        except StoreError as error:
+            self._fail(error)
+            return
+        if self._disk_full:
+            self._reclaim()
 
     def _fail(self, error: BaseException) -> None:
         """Let nothing more in; end the rest when what is durable has gone out."""

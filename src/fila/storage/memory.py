@@ -99,6 +99,10 @@ class MemoryStore:
         del family, first, end
         self._check_readable()
 
+    def reclaim(self) -> None:
+        """Do nothing: deleted keys take no space."""
+        self._check_open()
+
     def free_bytes(self) -> int:
         """Return how much room is left."""
         return 0 if self.full else FREE_BYTES

@@ -50,6 +50,11 @@ INFO_LOGS_MAX = 2
 # A finished queue leaves deletions; a file where they are this dense is compacted, so that no scan wades through them.
 DELETIONS_WINDOW = 2_048
 DELETIONS_TRIGGER = 1_024
+# Deletions are small, and would wait long in memory for a buffer to fill, while the pages keep their place on disk: a queue
+# that is only consumed would give nothing back.
+DELETED_PAGES_MAX = 16_384
+# When the disk is full, so many are worth a flush.
+DELETED_PAGES_MIN = 256
 
 _REMEDY = "restore the data directory from a backup, or start with an empty one"
 
@@ -71,6 +76,7 @@ class RocksStore:
         self._writing = Lock()
         self._syncing = Lock()
         self._synced = -1
+        self._deleted_pages = 0
         self._closed = False
         self._failure = ""
         _prepare_directory(path)
@@ -110,6 +116,7 @@ class RocksStore:
         for family, key, value in changes:
             if value is None:
                 batch.delete(key, handles[family])
+                self._deleted_pages += family is Family.MESSAGES
             else:
                 batch.put(key, value, handles[family])
         try:
@@ -117,6 +124,8 @@ class RocksStore:
                 database.write(batch)
         except Exception as error:
             raise self._break("write to", error) from error
+        if self._deleted_pages >= DELETED_PAGES_MAX:
+            self._flush_deletions()
 
     def sync(self) -> None:
         """Make everything written so far durable; other threads run meanwhile."""
@@ -182,6 +191,18 @@ class RocksStore:
             self._families[family].compact_range(first, end)
         except Exception as error:
             raise self._failed("compact", error) from error
+
+    def reclaim(self) -> None:
+        """Have the files rewritten that hold many deleted pages; the engine does so in its own threads."""
+        if self._deleted_pages >= DELETED_PAGES_MIN:
+            self._flush_deletions()
+
+    def _flush_deletions(self) -> None:
+        self._deleted_pages = 0
+        try:
+            self._families[Family.MESSAGES].flush(wait=False)
+        except Exception as error:
+            raise self._break("flush", error) from error
 
     def free_bytes(self) -> int:
         """Return how much room the file system has left for us."""

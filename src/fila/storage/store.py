@@ -50,6 +50,9 @@ class Store(Protocol):
     def compact(self, family: Family, first: bytes, end: bytes) -> None:
         """Give the space of dropped keys back to the file system. Slow: for a worker thread."""
 
+    def reclaim(self) -> None:
+        """Begin to give the space of deleted keys back, because room is short. Returns at once. Raises StoreError."""
+
     def free_bytes(self) -> int:
         """Return how much room is left."""
 
