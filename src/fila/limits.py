@@ -38,8 +38,8 @@ QUEUES_MAX = 100_000
 # Offsets are kept in segments: a progress record is one bitmap of this many bits.
 SEGMENT_BITS = 10
 SEGMENT_MESSAGES = 1 << SEGMENT_BITS
-# A random read costs 6 us at 16 KiB and 66 us at 100 KiB, and one slow message must not pin a megabyte.
-PAGE_BYTES = 16 * KIB
+# Larger pages are cheaper per message in order and dearer at random, and one slow message must not pin a megabyte.
+PAGE_BYTES = 32 * KIB
 # When a segment is full and has more index rows than this, they are written again as one: else a queue filled one by
 # one would take a disk record per message at every start. Batches of 100 stay as they are.
 SEGMENT_ROWS_MAX = 12
