@@ -1,5 +1,6 @@
 """Telemetry against a real OTLP receiver on a free loopback port."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,12 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
+from fila import AsyncClient, assembly
+from fila.client.values import NewMessage
+from fila.config import ServerSettings, Settings, StorageSettings, TelemetrySettings
 from fila.telemetry.metrics import NoTelemetry, Telemetry
 from fila.telemetry.otel import OTHER_QUEUES, QUEUES_MAX, OtelTelemetry
+from fila.wire.v1 import service_pb2, service_pb2_grpc
 
 
 class Collector(metrics_service_pb2_grpc.MetricsServiceServicer):
@@ -186,3 +191,47 @@ def unused_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+async def scripted_load(settings):
+    """Enqueue 10, ack 4, nack 1, lose 2, release 1 and purge the rest of a queue."""
+    async with assembly.running(settings) as broker, AsyncClient(broker.address) as client:
+        await client.create_queue("orders")
+        await client.enqueue_batch("orders", [NewMessage(b"x")] * 10)
+        leased = await client.lease("orders", 5)
+        for message in leased[:4]:
+            await client.ack("orders", message.id)
+        await client.nack("orders", leased[4].id, "not now")
+        channel = grpc.aio.insecure_channel(broker.address)
+        stream = service_pb2_grpc.FilaServiceStub(channel).Subscribe()
+        await stream.write(
+            service_pb2.SubscribeRequest(queue="orders", credit_messages=2, credit_bytes=1_000)
+        )
+        while not (await stream.read()).HasField("delivery"):
+            pass
+        stream.cancel()
+        await channel.close()
+        while (await client.stats("orders")).in_flight:
+            await asyncio.sleep(0)
+        await client.purge_queue("orders")
+
+
+def test_a_scripted_load_is_counted_by_a_real_broker(collector, tmp_path):
+    """Every message of a load is in the counters, and each kind of work has a span with its queue."""
+    settings = Settings(
+        server=ServerSettings(listen_addr="127.0.0.1:0"),
+        storage=StorageSettings(data_dir=tmp_path / "data"),
+        telemetry=TelemetrySettings(otlp_endpoint=f"http://127.0.0.1:{collector.port}"),
+    )
+
+    asyncio.run(scripted_load(settings))
+
+    counts = {
+        name: collector.count(f"fila.messages.{name}", queue="orders")
+        for name in ("enqueued", "delivered", "acked", "nacked", "lost", "purged")
+    }
+    assert counts == {"enqueued": 10, "delivered": 7, "acked": 4, "nacked": 1, "lost": 2, "purged": 6}
+    names = {span.name for span in collector.spans}
+    assert {"fila.enqueue", "fila.deliver", "fila.ack", "fila.nack", "fila.lost", "fila.commit"} <= names
+    steps = collector.metrics["fila.scheduler.step.duration"].histogram.data_points[0].count
+    assert steps >= len(collector.spans) // 2
