@@ -211,7 +211,7 @@ async def scripted_load(settings):
             pass
         stream.cancel()
         await channel.close()
-        while (await client.stats("orders")).in_flight:
+        while (await client.stats("orders")).in_flight:  # noqa: ASYNC110 - the broker tells nobody of a lost stream
             await asyncio.sleep(0)
         await client.purge_queue("orders")
 
