@@ -1,0 +1,397 @@
+"""`fila server` as its operator sees it: what it says, how it starts, refuses to start, and stops."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+
+import pytest
+from tests.integration.server_process import ServerProcess
+
+from fila import AsyncClient, limits
+from fila.client.values import NewMessage
+from fila.errors import FilaError, MessageNotFoundError
+
+# How long a stop may take beyond what it grants its clients: a loaded machine is slow, a hanging stop is not this quick.
+STOP_SLACK_SECONDS = 5
+SAMPLE = """\
+[server]
+listen_addr = "0.0.0.0:5555"
+
+[scheduler]
+quantum = 1000
+
+[lua]
+default_timeout_ms = 10
+circuit_breaker_threshold = 3
+
+[telemetry]
+otlp_endpoint = "http://localhost:4317"
+"""
+
+
+def start(directory, *arguments, **options):
+    """Start a server with its data in `directory`/data, and wait until it serves."""
+    server = ServerProcess(directory, *arguments, **options)
+    try:
+        return server.wait_until_ready()
+    except BaseException:
+        server.close()
+        raise
+
+
+def refused(directory, *arguments, **options):
+    """Start a server that must not start, and return its exit code and the sentence that it says."""
+    with ServerProcess(directory, *arguments, **options) as server:
+        code = server.wait()
+        assert not server.lines, "a server that refuses to start says nothing of serving"
+        lines = server.errors.splitlines()
+    # One line, whatever else: a traceback is no sentence.
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("fila server: ")
+    return code, lines[0]
+
+
+def with_client(server, body):
+    """Run a coroutine with a client of the server."""
+
+    async def run():
+        async with AsyncClient(server.address) as client, asyncio.timeout(60):
+            return await body(client)
+
+    return asyncio.run(run())
+
+
+async def fill(client, queue, count, payload=b"x", key=None):
+    for first in range(0, count, 1_000):
+        batch = [NewMessage(payload, fairness_key=key) for _ in range(min(1_000, count - first))]
+        assert not [result for result in await client.enqueue_batch(queue, batch) if result.error]
+
+
+# --- start ----------------------------------------------------------------------------------------------
+
+
+def test_server_says_where_it_listens_where_the_data_is_and_what_it_recovered(tmp_path):
+    """Three lines on standard output, the same after a restart but for what was found."""
+
+    async def use(client):
+        await client.create_queue("one")
+        await client.create_queue("two")
+        await fill(client, "one", 1_200)
+        # A lease that nobody settles outlives the server.
+        assert len(await client.lease("one", 3)) == 3
+
+    with start(tmp_path) as server:
+        assert re.fullmatch(r"fila \S+ listens on 127\.0\.0\.1:\d+", server.lines[0])
+        assert server.lines[1] == f"data in {tmp_path / 'data'} (durability fsync)"
+        assert re.fullmatch(r"recovered 0 queues, 0 messages, 0 leases in [\d.]+ s", server.lines[2])
+        with_client(server, use)
+        server.terminate()
+        assert server.wait() == 0
+        assert server.lines[-1] == "stopped"
+        assert server.errors == ""
+    with start(tmp_path) as server:
+        assert server.lines[2].startswith("recovered 2 queues, 1,200 messages, 3 leases in ")
+
+
+def test_flag_beats_environment_which_beats_the_file(tmp_path):
+    """Each names its own data directory; the one that counts is the one that exists afterwards."""
+    config = tmp_path / "my.toml"
+    config.write_text('[server]\nlisten_addr = "127.0.0.1:0"\n[storage]\ndata_dir = "from-file"\n')
+    run = tmp_path / "run"
+    environment = {"FILA_DATA_DIR": "from-environment"}
+
+    for arguments, options, expected in (
+        ((), {}, "from-file"),
+        ((), {"environment": environment}, "from-environment"),
+        (("--data-dir", "from-flag"), {"environment": environment}, "from-flag"),
+    ):
+        with start(run, "--config", config, *arguments, listen=None, **options) as server:
+            assert server.lines[1].startswith(f"data in {run / expected} ")
+        assert {path.name for path in run.iterdir() if path.is_dir()} == {expected}
+        (run / expected).rename(tmp_path / expected)
+
+
+def test_sample_configuration_starts_the_server_without_a_collector(tmp_path):
+    """Sections of parts that are not there yet are known, and a collector that does not answer disturbs nobody."""
+    (tmp_path / "fila.toml").write_text(SAMPLE)
+
+    async def use(client):
+        await client.create_queue("q")
+        for _ in range(20):
+            await client.enqueue("q")
+        for message in await client.lease("q", 20):
+            await message.ack()
+
+    # The port of the sample may be taken on this machine.
+    with start(tmp_path) as server:
+        with_client(server, use)
+        began = time.monotonic()
+        server.terminate()
+        assert server.wait() == 0, server.errors
+        assert time.monotonic() - began < limits.DRAIN_TIMEOUT_MS / 1_000 + STOP_SLACK_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[server]\nlisten_adr = 'x'\n",
+            'Unknown key "listen_adr" in [server] in {}: did you mean "listen_addr".',
+        ),
+        ("[storag]\n", 'Unknown section "storag" in {}: did you mean "storage".'),
+        ("[scheduler]\nquantum = 0\n", "[scheduler] quantum = 0 in {} must be a whole number from 1 to"),
+        ("[storage]\ndurability = 'no'\n", '[storage] durability = "no" in {} must be "fsync" or "os"'),
+        ("[server\n", "{} is not valid TOML"),
+        ("[tls]\nserver_cert = 'x'\n", "does not encrypt connections: remove the setting"),
+    ],
+)
+def test_wrong_setting_is_refused_in_one_sentence(tmp_path, text, expected):
+    """It names the key, the file, and what is allowed or meant."""
+    (tmp_path / "fila.toml").write_text(text)
+
+    code, sentence = refused(tmp_path)
+
+    assert code == 2
+    assert expected.format("fila.toml") in sentence
+
+
+def test_configuration_file_that_is_missing_is_refused(tmp_path):
+    """Whoever names a file wants that one."""
+    code, sentence = refused(tmp_path, "--config", "missing.toml")
+
+    assert code == 2
+    assert "Cannot read missing.toml: No such file or directory" in sentence
+
+
+def test_second_server_on_the_same_data_is_refused(tmp_path):
+    """The first one is not disturbed."""
+    with start(tmp_path / "first", "--data-dir", tmp_path / "data") as server:
+        code, sentence = refused(tmp_path / "second", "--data-dir", tmp_path / "data")
+
+        assert code != 0
+        assert f"{tmp_path / 'data'} is in use by another fila server: stop it, or name another" in sentence
+        with_client(server, lambda client: client.create_queue("q"))
+
+
+def test_taken_port_is_refused(tmp_path):
+    """By name, with the remedy; and the data directory is given back."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        code, sentence = refused(tmp_path, listen=address)
+
+    assert code == 2
+    assert f"cannot listen on {address}: is another server using port" in sentence
+    with start(tmp_path):
+        pass
+
+
+def test_data_directory_that_cannot_be_made_is_refused(tmp_path):
+    """A file stands where a directory would have to be."""
+    (tmp_path / "file").write_text("")
+
+    for path in (tmp_path / "file" / "data", tmp_path / "file"):
+        code, sentence = refused(tmp_path, "--data-dir", path)
+
+        assert code != 0
+        assert str(path) in sentence
+        assert "name another one" in sentence
+
+
+def test_data_directory_that_cannot_be_written_is_refused(tmp_path):
+    """Neither by rights nor on a read-only file system."""
+    data = tmp_path / "data"
+    data.mkdir()
+    if os.geteuid():
+        data.chmod(0o500)
+    else:
+        # No right is denied to root; a file system that is read-only denies it to all.
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", data], check=False)
+        if mounted.returncode:
+            assert os.environ.get("CI") != "true", "no file system can be mounted here"
+            pytest.skip("no file system can be mounted here")
+    try:
+        code, sentence = refused(tmp_path)
+    finally:
+        if os.geteuid():
+            data.chmod(0o700)
+        else:
+            subprocess.run(["umount", data], check=True)
+
+    assert code != 0
+    assert f"{data}" in sentence or "data directory data" in sentence
+    assert "name another one" in sentence
+
+
+# --- stop -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_under_load_drains_and_gives_the_leases_of_streams_back(tmp_path, number):
+    """It exits 0 in time; all that was answered is there; what streams held is delivered at once, without an attempt."""
+    answered, acked, held = [], set(), set()
+
+    async def produce(client):
+        while True:
+            answered.append(await client.enqueue("q", payload=b"x" * 100))
+
+    async def consume(client):
+        async with client.consume("q", prefetch=50) as consumer:
+            async for message in consumer:
+                if message.offset % 2:
+                    held.add(message.id)
+                    continue
+                await message.ack()
+                acked.add(message.id)
+
+    async def use(client):
+        await client.create_queue("q")
+        load = [asyncio.create_task(work(client)) for work in [produce] * 8 + [consume]]
+        while len(acked) < 20 or len(answered) < 200:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        os.kill(server.pid, number)
+        began = time.monotonic()
+        for result in await asyncio.gather(*load, return_exceptions=True):
+            assert isinstance(result, FilaError), result
+        assert await asyncio.to_thread(server.wait) == 0, server.errors
+        return time.monotonic() - began
+
+    with start(tmp_path) as server:
+        seconds = with_client(server, use)
+    assert seconds < limits.DRAIN_TIMEOUT_MS / 1_000 + STOP_SLACK_SECONDS
+    assert server.lines[-2:] == ["stopping: finishing what was taken", "stopped"]
+
+    async def look(client):
+        stats = await client.stats("q")
+        # At once: no lease is left that would have to expire.
+        assert (stats.in_flight, stats.delayed) == (0, 0)
+        messages = []
+        while batch := await client.lease("q", limits.LEASE_MESSAGES_MAX):
+            messages += batch
+        return {message.id: message.attempt_count for message in messages}
+
+    with start(tmp_path) as server:
+        left = with_client(server, look)
+    assert not set(left) & acked
+    assert set(answered) - acked <= set(left)
+    assert held <= set(left)
+    assert set(left.values()) == {0}
+
+
+def test_stop_ends_calls_that_wait_for_messages(tmp_path):
+    """Nobody has to be connected to anything for a server to stop, nor to let go first."""
+
+    async def use(client):
+        await client.create_queue("q")
+        waiting = [
+            asyncio.ensure_future(client.lease("q", wait_seconds=50)),
+            asyncio.ensure_future(anext(client.consume("q"))),
+        ]
+        while (await client.stats("q")).active_consumers < 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        began = time.monotonic()
+        server.terminate()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(result, FilaError) for result in results), results
+        assert await asyncio.to_thread(server.wait) == 0
+        return time.monotonic() - began
+
+    with start(tmp_path) as server:
+        assert with_client(server, use) < limits.DRAIN_TIMEOUT_MS / 1_000 + STOP_SLACK_SECONDS
+
+
+# --- at work --------------------------------------------------------------------------------------------
+
+
+def test_leases_expire_on_time_under_steady_load(tmp_path):
+    """A broker that is never idle looks at its deadlines all the same."""
+
+    async def load(client):
+        while True:
+            await client.enqueue("busy", payload=b"x")
+            for message in await client.lease("busy", 10):
+                await message.ack()
+
+    async def use(client):
+        await client.create_queue("busy")
+        await client.create_queue("q", visibility_timeout_ms=1_000)
+        work = [asyncio.create_task(load(client)) for _ in range(8)]
+        await fill(client, "q", 3)
+        first = await client.lease("q", 3)
+        again = []
+        while len(again) < 3:
+            again += await client.lease("q", 3, wait_seconds=5)
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        return first, again
+
+    with start(tmp_path) as server:
+        first, again = with_client(server, use)
+    late = max(message.leased_at for message in again) - first[0].lease_expires_at
+    assert {message.attempt_count for message in again} == {1}
+    assert -0.002 <= late.total_seconds() < 0.25
+
+
+def tables_size(path):
+    """Return what the tables of a data directory take; its log has a size of its own, and files come and go meanwhile."""
+    total = 0
+    for file in path.glob("*.sst"):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
+def test_deleted_queue_is_gone_from_disk_and_stalls_nobody(tmp_path):
+    """200,000 messages go at once; others do not notice; a queue of that name begins anew, also after a restart."""
+    count = 200_000
+    payload = os.urandom(250)
+    waits = []
+
+    async def work_elsewhere(client):
+        while True:
+            began = time.monotonic()
+            await client.enqueue("other", payload=b"x")
+            waits.append(time.monotonic() - began)
+
+    async def use(client):
+        await client.create_queue("other")
+        await client.create_queue("q")
+        async with client.producer("q") as producer:
+            for number in range(count):
+                await producer.room()
+                producer.send(payload, fairness_key=f"key-{number % 50}")
+        (leased,) = await client.lease("q")
+        full = tables_size(tmp_path / "data")
+        assert full > count * len(payload) // 2
+        work = asyncio.create_task(work_elsewhere(client))
+
+        await client.delete_queue("q")
+        await client.create_queue("q")
+
+        with pytest.raises(MessageNotFoundError):
+            await leased.ack()
+        stats = await client.stats("q")
+        assert (stats.depth, stats.in_flight, stats.next_offset) == (0, 0, 0)
+        assert await client.lease("q") == []
+        while tables_size(tmp_path / "data") > full // 4:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await client.enqueue("q", payload=b"new")
+
+    async def look(client):
+        assert [message.payload for message in await client.lease("q", 10)] == [b"new"]
+
+    with start(tmp_path) as server:
+        with_client(server, use)
+        server.kill()
+    assert max(waits) < 1.0, max(waits)
+    with start(tmp_path) as server:
+        assert server.lines[2].startswith("recovered 2 queues, ")
+        with_client(server, look)
