@@ -57,8 +57,8 @@ class Consumer:
         while (response := await stream.read()) is not grpc.aio.EOF:
             if response.HasField("settled"):
                 self._confirm(frames, response.settled)
-                continue
-            held.append((response.delivery.epoch, self._delivered(stream, number, response.delivery)))
+            if response.HasField("delivery"):
+                held.append((response.delivery.epoch, self._delivered(stream, number, response.delivery)))
             while len(held) >= (1 if self._drain else HELD_DELIVERIES_MAX):
                 sequence += 1
                 request, frames[sequence] = self._settling_frame(sequence, *held.pop(0))
