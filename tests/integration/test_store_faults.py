@@ -5,9 +5,10 @@ The faults are injected between the broker and RocksDB, so that each moment can 
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from threading import Event
 
+import grpc
 import pytest
 
 from fila import limits
@@ -16,7 +17,11 @@ from fila.core.commands import Attach, CreateQueue, Detach, Enqueue, GetStats, S
 from fila.core.model import Action, QueueSpec, Runs
 from fila.core.scheduler import Scheduler
 from fila.errors import LimitError, StoreError, UnavailableError
+from fila.server.grpc_server import GrpcServer
 from fila.storage.rocksdb import RocksStore
+from fila.wire.v1 import messages_pb2 as messages
+from fila.wire.v1 import service_pb2 as service
+from fila.wire.v1.service_pb2_grpc import FilaServiceStub
 
 
 class Disk:
@@ -488,3 +493,75 @@ async def test_failure_is_logged_once_with_its_cause(broker, disk):
 
     (line,) = [line for level, line in lines if level == "ERROR"]
     assert "input/output error" in line
+
+
+@asynccontextmanager
+async def stub_of(broker):
+    """Serve a broker, and talk to it."""
+    server = GrpcServer(broker)
+    address = await server.start("127.0.0.1:0")
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield FilaServiceStub(channel)
+    finally:
+        await server.stop()
+
+
+@with_broker
+async def test_callers_hear_of_a_failure_with_its_status(broker, disk):
+    """Unary calls and streams alike: UNAVAILABLE, in a sentence that names the cause; a batch hears so in its receipt."""
+    async with stub_of(broker) as stub:
+        produce = stub.Produce()
+        body = messages.Body(payload=b"x").SerializeToString()
+        subscribe, consume = stub.Subscribe(), stub.Consume(service.ConsumeRequest(queue="q"))
+        await subscribe.write(service.SubscribeRequest(queue="q", credit_messages=0))
+        await subscribe.read()
+        lease = asyncio.ensure_future(stub.Lease(service.LeaseRequest(queue="q", wait_ms=20_000)))
+        while (await broker.ask(lambda request: GetStats(request, "q"))).consumers < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        disk.fail["write"] = 1
+
+        await produce.write(
+            service.ProduceRequest(
+                sequence=1, queue="q", messages=messages.MessageColumns(bodies=body, sizes=[len(body)])
+            )
+        )
+
+        receipt = await produce.read()
+        assert receipt.error_code == grpc.StatusCode.UNAVAILABLE.value[0]
+        texts = [receipt.error]
+        for call in (lease, subscribe.read(), consume.read()):
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await call
+            assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+            texts.append(failure.value.details())
+        assert all("input/output error: check the disk" in text for text in texts), texts
+        await produce.done_writing()
+
+
+@with_broker
+async def test_stream_that_ends_in_a_failure_refuses_nothing_that_is_leased(broker, disk):
+    """The opened broker does not know its consumers: what they still say is left without an answer, and settled by id."""
+    await enqueue(broker, count=400)
+    async with stub_of(broker) as stub:
+        stream = stub.Subscribe()
+        await stream.write(service.SubscribeRequest(queue="q", credit_messages=400, credit_bytes=1 << 20))
+        frames = [await stream.read(), await stream.read()]
+        epoch = frames[1].delivery.epoch
+        disk.fail["sync"] = 1
+
+        async def settle():
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                for sequence in range(1, 400):
+                    runs = messages.LeaseRuns(epochs=[epoch], positions=[sequence])
+                    await stream.write(service.SubscribeRequest(sequence=sequence, ack=runs))
+
+        settling = asyncio.ensure_future(settle())
+        with suppress(grpc.aio.AioRpcError):
+            while (answer := await stream.read()) is not grpc.aio.EOF:
+                assert not answer.settled.refused, answer
+        await settling
+
+        # gRPC calls it an internal error when its client writes to a call that has just ended.
+        assert await stream.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL}
+        assert disk.fail["sync"] == 0

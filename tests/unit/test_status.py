@@ -5,7 +5,7 @@ import pytest
 
 from fila import errors
 from fila.errors import Code, FilaError, RPCError
-from fila.wire.status import STATUS_CHARACTERS_MAX, error_of, status_of
+from fila.wire.status import STATUS_CHARACTERS_MAX, error_of, error_of_call, status_of
 
 
 def every_error():
@@ -57,3 +57,15 @@ def test_long_messages_are_cut_so_that_the_status_arrives():
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert len(details) == STATUS_CHARACTERS_MAX
     assert details.endswith("...")
+
+
+def test_a_write_to_an_ended_stream_is_a_broker_that_is_unavailable():
+    """gRPC's client hides the status of a stream behind an internal error when a write meets its end."""
+    metadata = grpc.aio.Metadata()
+    lost = grpc.aio.AioRpcError(
+        grpc.StatusCode.INTERNAL, metadata, metadata, details="Internal error from Core"
+    )
+    other = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, metadata, metadata, details="a fault")
+
+    assert type(error_of_call(lost)) is errors.UnavailableError
+    assert error_of_call(other).code == Code.INTERNAL

@@ -129,6 +129,10 @@ class _SubscribeStream:
     async def _read(self) -> None:
         try:
             while (frame := await read_frame(self._call)) is not None:
+                if self._error() is not None:
+                    # It ends, and a broker that has opened its store again would not know this consumer: it would refuse what
+                    # is still leased.
+                    return
                 self._take(decode(SubscribeRequest, frame, limits.SETTLE_FRAME_BYTES_MAX))
                 while self._settling.owed > limits.SETTLE_MESSAGES_OWED_MAX:
                     self._paid.clear()

@@ -17,6 +17,9 @@ from fila.errors import (
 # A status travels in trailers, which gRPC bounds at 8 KiB and percent-encodes: a longer text would lose the status.
 STATUS_CHARACTERS_MAX = 500
 
+# What gRPC's asyncio client says when it writes to a call that has just ended; it hides the status that the call ended with.
+_LOST = "Internal error from Core"
+
 _STATUS: dict[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
 
 _ERRORS: dict[int, type[FilaError]] = {
@@ -56,4 +59,8 @@ def error_of(code: int, message: str, *, not_found: type[NotFoundError] = NotFou
 def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotFoundError) -> FilaError:
     """Return the error that a failed call stands for."""
     status = error.code()
+    if status is grpc.StatusCode.INTERNAL and error.details() == _LOST:
+        return UnavailableError(
+            "the connection to the broker was lost, or the broker ended the stream: try again"
+        )
     return error_of(status.value[0], error.details() or status.name, not_found=not_found)
