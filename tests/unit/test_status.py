@@ -60,7 +60,7 @@ def test_long_messages_are_cut_so_that_the_status_arrives():
 
 
 def test_a_write_to_an_ended_stream_is_a_broker_that_is_unavailable():
-    """gRPC's client hides the status of a stream behind an internal error when a write meets its end."""
+    """The client of gRPC hides the status of a stream behind an internal error when a write meets its end."""
     metadata = grpc.aio.Metadata()
     lost = grpc.aio.AioRpcError(
         grpc.StatusCode.INTERNAL, metadata, metadata, details="Internal error from Core"
