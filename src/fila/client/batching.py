@@ -113,7 +113,7 @@ class BatchingCore:
 
     @property
     def has_room(self) -> bool:
-        """Whether a message of usual size may be added now."""
+        """Whether a message may be added now."""
         return self.messages_held < self._messages_held_max and self.bytes_held < self._bytes_held_max
 
     @property
@@ -152,9 +152,8 @@ class BatchingCore:
         if headers:
             head = headers_part(headers) + head
         size = len(head) + len(payload)
-        if self.messages_held >= self._messages_held_max or (
-            self.bytes_held + size > self._bytes_held_max and self.messages_held
-        ):
+        # The same as `has_room`: whoever has waited for room may add one message, whatever its size.
+        if self.messages_held >= self._messages_held_max or self.bytes_held >= self._bytes_held_max:
             raise LimitError(
                 f"the producer of {self.queue!r} holds {self.messages_held:,} messages and {self.bytes_held:,} bytes: "
                 "await room() before sending more"
