@@ -305,6 +305,25 @@ def test_stop_ends_calls_that_wait_for_messages(tmp_path):
         assert with_client(server, use) < limits.DRAIN_TIMEOUT_MS / 1_000 + STOP_SLACK_SECONDS
 
 
+def test_stop_does_not_wait_for_the_room_of_a_deleted_queue(tmp_path):
+    """Giving room back may take minutes: a stop ends it, and the directory opens as it should."""
+
+    async def use(client):
+        await client.create_queue("q")
+        async with client.producer("q") as producer:
+            for _ in range(40_000):
+                await producer.room()
+                producer.send(bytes(2_000))
+        await client.delete_queue("q")
+        server.terminate()
+        assert await asyncio.to_thread(server.wait) == 0, server.errors
+
+    with start(tmp_path) as server:
+        with_client(server, use)
+    with start(tmp_path) as server:
+        assert server.lines[2].startswith("recovered 0 queues, 0 messages, 0 leases ")
+
+
 # --- at work --------------------------------------------------------------------------------------------
 
 

@@ -132,9 +132,10 @@ class Broker:
         failed, self._failure = self._failure, stopping
         self._answer_all(stopping)
         await self._loop.run_in_executor(None, self._worker.shutdown)
-        await self._loop.run_in_executor(None, self._compactor.shutdown)
         if failed is None:
             self._store.close()
+        self._compactor.shutdown(wait=False, cancel_futures=True)
+        await self._loop.run_in_executor(None, self._compactor.shutdown)
 
     # --- what edges call --------------------------------------------------------------------------------
 
@@ -479,7 +480,7 @@ class Broker:
                 store.compact(family, first, end)
 
         def done(result: Any) -> None:
-            if result.exception() is not None:
+            if not result.cancelled() and result.exception() is not None:
                 logger.warning("the space of a deleted queue is not given back yet: %s", result.exception())
 
         self._compactor.submit(compact).add_done_callback(done)

@@ -77,6 +77,7 @@ class RocksStore:
         self._syncing = Lock()
         self._synced = -1
         self._deleted_pages = 0
+        self._compacting = 0
         self._closed = False
         self._failure = ""
         _prepare_directory(path)
@@ -187,10 +188,13 @@ class RocksStore:
     def compact(self, family: Family, first: bytes, end: bytes) -> None:
         """Rewrite the files of a range without what was dropped from them."""
         self._opened()
+        self._compacting += 1
         try:
             self._families[family].compact_range(first, end)
         except Exception as error:
             raise self._failed("compact", error) from error
+        finally:
+            self._compacting -= 1
 
     def reclaim(self) -> None:
         """Have the files rewritten that hold many deleted pages; the engine does so in its own threads."""
@@ -215,6 +219,9 @@ class RocksStore:
                 return
             self._closed = True
             database, self._database = self._database, None
+            if database is not None and self._compacting:
+                # It may take minutes, and would hold the directory for so long.
+                database.cancel_all_background(wait=False)
             # The lock on the directory lives as long as anything that refers to the database.
             for scan in list(self._scans):
                 scan.close()
