@@ -32,7 +32,8 @@ class Naive:
 
     def push(self, batch: list[tuple[str, int, int, int]], names: list[str]) -> None:
         """Append messages (key, offset, weight, cost); `names` are the batch's keys in their order."""
-        for name, _, weight, _ in batch:
+        # A batch arrives as one: of the weights that it gives a key only the last was ever the newest.
+        for name, weight in {name: weight for name, _, weight, _ in batch}.items():
             self.reweigh(self.key(name), weight)
         for name, offset, _, cost in batch:
             self.key(name).lane.append((offset, cost))
