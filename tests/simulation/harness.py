@@ -28,9 +28,12 @@ from fila.storage.store import Family
 
 COMMANDS_MIN = 1_000
 CRASHES_MIN = 3
-POINTS = ("idle", "step", "write", "sync", "reply", "delivery")
+POINTS = ("idle", "step", "write", "sync", "reply", "delivery", "segment", "segment")
 KINDS = ("sigkill", "power", "write", "sync", "full")
 DRAIN_STEPS_MAX = 3_000
+# Crashes wait for their point for so many commands, and longer for one that is rare.
+PATIENCE = 50
+SEGMENT_PATIENCE = 250
 
 
 @dataclass(slots=True)
@@ -105,15 +108,14 @@ class Simulation:
             clock.advance(event.span_ns)
         else:
             self._wake(event)
-        if host.unreleased is not None and self._random.random() >= self._lazy_sync:
+        if host.syncing and self._random.random() >= self._lazy_sync:
             host.finish_sync(clock.now_ns)
         self._crash_point("idle")
 
     def _wake(self, event: Wake) -> None:
         """Move to the time that the core asked for, and let it step there as the broker would."""
         host = self.host
-        if host.unreleased is not None:
-            host.finish_sync(self.clock.now_ns)
+        host.finish_syncs(self.clock.now_ns)
         wake_ns = host.scheduler.next_wake_ns()
         if wake_ns is not None:
             self.clock.advance_to(wake_ns - event.early_ns)
@@ -123,7 +125,7 @@ class Simulation:
 
     def _arm(self) -> None:
         random, store = self._random, self.host.store
-        self._armed_until = self.workload.commands + 50
+        self._armed_until = self.workload.commands + PATIENCE
         self._kind = random.choices(KINDS, (4, 4, 1, 1, 1))[0]
         if self._kind == "sync":
             store.fail_sync = "input/output error"
@@ -135,6 +137,8 @@ class Simulation:
             self._armed = "never"
         else:
             self._armed = random.choice(POINTS)
+            if self._armed == "segment":
+                self._armed_until += SEGMENT_PATIENCE
 
     def _crash_point(self, point: str) -> None:
         if self._armed == point:
@@ -176,6 +180,7 @@ class Simulation:
             self.workload,
             wall_ns=self.clock.now_ns if wall_ns is None else wall_ns,
             cache_bytes_max=self._cache_bytes_max,
+            random=self._random,
             crash_point=self._crash_point,
             trace=self.trace,
         )
@@ -200,7 +205,7 @@ class Simulation:
 
     def _consume_all(self) -> None:
         host, clock = self.host, self.clock
-        host.finish_sync(clock.now_ns)
+        host.finish_syncs(clock.now_ns)
         self._received: list[Delivery] = []
         self.workload.delivered = self._received.append  # type: ignore[method-assign]
         consumer = 1_000_000_000
@@ -210,7 +215,7 @@ class Simulation:
             asks.append((Attach(consumer, consumer, name, 1_000_000_000, 1 << 50), b""))
         host.submit(asks, clock.now_ns)
         for _ in range(DRAIN_STEPS_MAX):
-            host.finish_sync(clock.now_ns)
+            host.finish_syncs(clock.now_ns)
             received, self._received[:] = list(self._received), []
             if received:
                 consumer += 1

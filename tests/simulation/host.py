@@ -1,20 +1,25 @@
 """The broker's host without threads: step, write, sync, give, each at the harness's command, so that it can stop in between.
 
-It keeps the order of `fila.broker.loop`: one step at a time is being synced, what comes meanwhile is collected, and the next
-step is written before the results of the one before go out.
+It keeps the order of `fila.broker.loop`: while a sync runs, commands collect, and a full window is stepped and written; when
+the sync ends, the next one begins before the results of the one before go out.
 """
 
 from collections.abc import Callable, Sequence
+from random import Random
 
+from fila import limits
 from fila.broker.bodies import Bodies
 from fila.broker.commit import Committer
 from fila.broker.recovery import Recovered, recover
-from fila.core.outcome import Enqueued, Outcome
+from fila.core.outcome import Enqueued, Outcome, PutRow
 from fila.errors import StoreError
 from fila.sim.checker import Checker
 from fila.sim.trace import Trace
 from fila.sim.workload import Ask, Workload
 from fila.storage.memory import MemoryStore
+
+# How often a window is full before the sync has ended.
+FULL_WINDOW = 0.2
 
 
 class CrashError(Exception):
@@ -32,6 +37,7 @@ class Host:
         *,
         wall_ns: int,
         cache_bytes_max: int,
+        random: Random,
         crash_point: Callable[[str], None],
         trace: Trace | None,
     ) -> None:
@@ -42,28 +48,57 @@ class Host:
         self.scheduler, self.recovered = recover(store, wall_ns)
         self.bodies = Bodies(store, cache_bytes_max)
         self.committer = Committer(store, self.recovered.next_queue, self.bodies.keep)
-        self.unreleased: Outcome | None = None
+        # What is being synced, and whether that has happened; what was written since; what nobody has looked at yet.
+        self.syncing: list[Outcome] = []
+        self._synced = False
+        self.written: list[Outcome] = []
         self.collected: list[Ask] = []
-        # The last step in each batch that was written and not synced.
-        self.written_steps: list[int] = []
-        self.synced_step = self.recovered.step
+        self._random = random
         self._crash_point = crash_point
         self._trace = trace
         checker.opened(self.recovered.now_ns)
 
     def submit(self, asks: Sequence[Ask], now_ns: int) -> None:
-        """Take commands: step now, or after the step that is being synced."""
+        """Take commands: step now, or while a sync runs after it, or during it if the window is full."""
         self.collected.extend(asks)
-        if self.unreleased is None:
+        if not self.syncing:
             self.turn(now_ns)
+        elif self._random.random() < FULL_WINDOW:
+            self._step(now_ns)
 
     def turn(self, now_ns: int) -> None:
-        """Step what has collected, and write it."""
-        self.unreleased = outcome = self._step(now_ns)
-        if not outcome.must_sync:
-            self.release(now_ns)
+        """Step what has collected, write it, and make it durable if no sync runs."""
+        self._step(now_ns)
+        if not self.syncing:
+            self._let_out([], now_ns)
 
-    def _step(self, now_ns: int) -> Outcome:
+    def finish_sync(self, now_ns: int) -> None:
+        """The sync that is under way ends: let out what it made durable."""
+        if not self.syncing:
+            return
+        if not self._synced:
+            self.sync()
+        durable, self.syncing = self.syncing, []
+        self._note_durable(durable)
+        self._crash_point("sync")
+        if self.collected:
+            self._step(now_ns)
+        self._let_out(durable, now_ns)
+
+    def finish_syncs(self, now_ns: int) -> None:
+        """Let all syncs end, until nothing is under way."""
+        while self.syncing:
+            self.finish_sync(now_ns)
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        self.committer.sync()
+        self._synced = True
+
+    def _note_durable(self, outcomes: Sequence[Outcome]) -> None:
+        self.checker.durable(max([outcome.step for outcome in outcomes if outcome.writes], default=0))
+
+    def _step(self, now_ns: int) -> None:
         asks, self.collected = self.collected, []
         outcome = self.scheduler.step(now_ns, [command for command, _ in asks])
         if self._trace is not None:
@@ -72,43 +107,25 @@ class Host:
         self.checker.sleeps_until(self.scheduler.next_wake_ns())
         self._crash_point("step")
         self._write(asks, outcome)
+        self.written.append(outcome)
         self._crash_point("write")
-        return outcome
+        if any(type(write) is PutRow and fills_segment(write) for write in outcome.writes):
+            self._crash_point("segment")
 
-    def finish_sync(self, now_ns: int) -> None:
-        """The sync that is under way ends: let out what it made durable."""
-        if self.unreleased is None:
-            return
-        self.sync()
-        self._crash_point("sync")
-        self.release(now_ns)
-
-    def sync(self) -> None:
-        """Make everything written durable."""
-        self.committer.sync()
-        if self.written_steps:
-            self.synced_step = self.written_steps[-1]
-            self.written_steps.clear()
-        self.checker.durable(self.synced_step)
-
-    def release(self, now_ns: int) -> None:
-        """Begin the next step, then give the results of the one before."""
-        outcome, self.unreleased = self.unreleased, None
-        assert outcome is not None
-        if outcome.must_sync and self.collected:
-            self._turn_behind(outcome, now_ns)
+    def _let_out(self, durable: list[Outcome], now_ns: int) -> None:
+        """Begin the next sync if anything written needs it, and give what is durable, in order."""
+        if any(outcome.must_sync for outcome in self.written):
+            self.syncing, self.written = self.written, []
+            self._synced = False
+            if self._random.random() < 0.5:
+                # What a sync does, it does at some moment between its begin and its end.
+                self.sync()
         else:
+            durable, self.written = durable + self.written, []
+        for outcome in durable:
             self.give(outcome)
-        if self.collected and self.unreleased is None:
+        if self.collected and not self.syncing:
             self.turn(now_ns)
-
-    def _turn_behind(self, outcome: Outcome, now_ns: int) -> None:
-        """Write the next step, then give this one, then what the next one allows."""
-        following = self._step(now_ns)
-        self.give(outcome)
-        self.unreleased = following
-        if not following.must_sync:
-            self.release(now_ns)
 
     def give(self, outcome: Outcome) -> None:
         """Give replies, closings and deliveries, in this order."""
@@ -134,6 +151,9 @@ class Host:
             reply = replies.get(command.request) if body else None
             if type(reply) is Enqueued:
                 appended.setdefault(reply.queue_number, []).append(body)
-        if outcome.writes:
-            self.written_steps.append(outcome.step)
         self.committer.write(outcome, appended)
+
+
+def fills_segment(row: PutRow) -> bool:
+    """Whether an index row ends its segment: then the rows before it may have been joined to it."""
+    return (row.first + len(row.sizes)) % limits.SEGMENT_MESSAGES == 0

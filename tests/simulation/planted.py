@@ -22,9 +22,9 @@ from fila.core.fairness.wfq import Wfq
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.outcome import DeletePage
+from fila.core.outcome import DeletePage, PutProgress
 from fila.core.scheduler import Scheduler
-from fila.core.segment import places
+from fila.core.segment import Segment, places
 from fila.errors import StoreError
 from fila.storage import records
 from fila.storage.memory import MemoryStore
@@ -57,11 +57,15 @@ def patched_write(name: str, wrong: Callable[..., None]) -> Any:
 def reply_before_sync():
     """What a step decided goes out while its sync still runs."""
 
-    def finish_sync(host, now_ns):
-        if host.unreleased is not None:
-            host.release(now_ns)
+    def wrapped(let_out):
+        def wrong(host, durable, now_ns):
+            for outcome in host.written:
+                host.give(outcome)
+            let_out(host, durable, now_ns)
 
-    with patch.object(Host, "finish_sync", finish_sync):
+        return wrong
+
+    with replaced(Host, "_let_out", wrapped):
         yield
 
 
@@ -225,17 +229,27 @@ def page_deleted_too_early():
 
 @planted
 def joined_rows_lose_what_was_finished():
-    """When rows are written again as one, the progress of the segment is not."""
+    """Rows that are written again as one begin with an empty bitmap."""
+    joined: set[int] = set()
 
-    def wrapped(close_rows):
-        def wrong(log, step, name_of, writes):
-            before = dict(log._dirty)
-            close_rows(log, step, name_of, writes)
-            log._dirty = before
+    def wrapped_join(join_rows):
+        def wrong(segment):
+            joined.add(segment.first)
+            return join_rows(segment)
 
         return wrong
 
-    with replaced(QueueLog, "close_rows", wrapped):
+    def wrapped_close(close_progress):
+        def wrong(log, writes):
+            close_progress(log, writes)
+            for place, write in enumerate(writes):
+                if type(write) is PutProgress and write.first in joined:
+                    writes[place] = PutProgress(write.queue, write.first, 0)
+            joined.clear()
+
+        return wrong
+
+    with replaced(Segment, "join_rows", wrapped_join), replaced(QueueLog, "close_progress", wrapped_close):
         yield
 
 

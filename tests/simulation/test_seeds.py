@@ -12,7 +12,7 @@ from tests.simulation.__main__ import attempt
 from tests.simulation.harness import COMMANDS_MIN, CRASHES_MIN, KINDS, run
 
 SEEDS = int(os.environ.get("FILA_SIMULATION_SEEDS", "1000"))
-TRACED = 12
+TRACED = 6
 
 
 @pytest.mark.slow

@@ -225,7 +225,7 @@ class Workload:
         draw = random.random()
         if draw < self._plan.alone:
             return 1
-        if draw < 0.95:
+        if draw < 0.995 - self._plan.bulk:
             return random.randint(2, 8)
         if draw < 0.995:
             return random.randint(9, 60)
@@ -421,6 +421,7 @@ class Plan:
         # How often a message is the lone one of a key that comes and goes.
         self.restless = random.choice((0.0, 0.0, 0.0, 0.5))
         self.alone = random.choice((0.2, 0.5, 0.9))
+        self.bulk = random.choice((0.04, 0.04, 0.04, 0.04, 0.04, 0.4))
         self.weighted = random.choice((0.0, 0.5, 1.0, 1.0))
         self.reweighing = random.choice((0.0, 0.02, 0.3))
         self.costly = random.choice((0.0, 0.0, 0.2, 1.0))
