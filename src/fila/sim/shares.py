@@ -145,11 +145,10 @@ class Shares:
             self._leave(share)
         share.idle_at = []
         if share.weight is not None and self._round_robin:
-            # Rounds to pay the greatest debt, those under way, and what a service may be ahead of its rounds.
+            # Rounds to pay the greatest debt, and those under way.
             rounds = share.cost_max * limits.COST_UNITS // (self._quantum * share.weight) + 3
             share.idle_at = [
-                (other, other.interval, other.served + rounds * self._quantum + other.allowance)
-                for other in self._counted
+                (other, other.interval, other.served + rounds * self._quantum) for other in self._counted
             ]
 
     def serve(self, share: Share, cost: int) -> None:
@@ -225,7 +224,8 @@ class Shares:
         if share.idle_at is None:
             return True
         return any(
-            other.counted and other.interval == interval and other.served > service
+            # A service may be ahead of its rounds by the dearest message so far.
+            other.counted and other.interval == interval and other.served - other.allowance > service
             for other, interval, service in share.idle_at
         )
 
