@@ -90,6 +90,8 @@ CALLS_MAX = 20_000
 REQUEST_BYTES_MAX = 1 * MIB
 # A frame of a Subscribe stream: as many runs as it may hold leases.
 SETTLE_FRAME_BYTES_MAX = 2 * MIB
+# Its nacks and extensions in all: each is a command of its own, some ten microseconds in which nobody else is served.
+SETTLE_ACTIONS_MAX = 1_000
 # Settled messages that a Subscribe stream was not yet answered for, whole deliveries at their largest: each may have to be
 # listed as refused. Beyond it the stream is not read.
 SETTLE_MESSAGES_OWED_MAX = 100 * DELIVERY_MESSAGES_MAX

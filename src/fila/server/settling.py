@@ -61,6 +61,7 @@ class Settling:
 
     def take(self, request: SubscribeRequest) -> None:
         """Submit what a frame settles. Raises InvalidArgumentError, before anything is submitted, for a frame that is wrong."""
+        _check_size(request)
         commands = _read_actions(request)
         messages = _check_span([runs for _, runs, _, _ in commands])
         if not request.sequence:
@@ -114,6 +115,23 @@ def _read_actions(request: SubscribeRequest) -> list[tuple[Action, Runs, str, in
     return [action for action in actions if action[1] is not NO_RUNS]
 
 
+def _check_size(request: SubscribeRequest) -> None:
+    """Refuse a frame that is long work, before any of it is looked at. To parse the largest takes but 40 ms."""
+    actions = len(request.nack) + len(request.extend)
+    if actions > limits.SETTLE_ACTIONS_MAX:
+        raise InvalidArgumentError(
+            f"the frame has {actions:,} nacks and extensions, more than {limits.SETTLE_ACTIONS_MAX:,}: "
+            "put leases with the same error or timeout into one"
+        )
+    columns = [request.ack, request.release, *[nack.runs for nack in request.nack]]
+    columns += [extend.runs for extend in request.extend]
+    runs = sum(max(len(column.epochs), len(column.positions)) for column in columns)
+    if runs > limits.CREDIT_MESSAGES_MAX:
+        raise InvalidArgumentError(
+            f"the frame settles {runs:,} runs, more than the {limits.CREDIT_MESSAGES_MAX:,} leases of a stream"
+        )
+
+
 def _check_span(runs_of_actions: list[Runs]) -> int:
     """Return how many messages a frame may settle, at least 1. Raises InvalidArgumentError where they overlap beyond reason.
 
@@ -126,9 +144,10 @@ def _check_span(runs_of_actions: list[Runs]) -> int:
             counted += sum(runs.counts)
         else:
             whole += runs.epochs
-    if counted > limits.CREDIT_MESSAGES_MAX:
+    # A whole delivery is at least one message.
+    if counted + len(whole) > limits.CREDIT_MESSAGES_MAX:
         raise InvalidArgumentError(
-            f"the frame settles {counted:,} messages, more than the {limits.CREDIT_MESSAGES_MAX:,} leases of a stream"
+            f"the frame settles {counted + len(whole):,} messages, more than the {limits.CREDIT_MESSAGES_MAX:,} leases of a stream"
         )
     if len(whole) > 1 and len(set(whole)) != len(whole):
         raise InvalidArgumentError("the frame settles a whole delivery twice")
