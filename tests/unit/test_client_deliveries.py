@@ -2,6 +2,7 @@
 
 import pytest
 
+from fila import limits
 from fila.client.bodies import encode_body
 from fila.client.deliveries import DeliveriesCore
 from fila.client.messages import Settle
@@ -172,6 +173,44 @@ def test_frame_with_many_errors_stays_within_what_the_broker_reads(stream):
     assert max(frame.ByteSize() for frame in frames) < 256 * 1024
     assert sum(len(frame.nack) for frame in frames) == 1000
     assert [frame.sequence for frame in frames] == list(range(1, len(frames) + 1))
+
+
+@pytest.mark.parametrize("action", [Settle.NACK, Settle.EXTEND])
+def test_frame_has_no_more_actions_than_the_broker_takes(stream, action):
+    """A worker with an error or a timeout of its own for each message must not lose its stream for it."""
+    count = limits.SETTLE_ACTIONS_MAX + 1
+    stream.deliver(1, count)
+    for number, message in enumerate(stream.take_all()):
+        stream.settle(message, action, str(number) if action is Settle.NACK else 1_000 + number)
+
+    frames = list(iter(stream.core.next_frame, None))
+
+    actions = [len(frame.nack) + len(frame.extend) for frame in frames]
+    assert actions == [limits.SETTLE_ACTIONS_MAX, 1]
+
+
+def test_message_extended_twice_alike_is_extended_once(stream):
+    """One turn that says the same twice says it once: the broker would take the second for a lost lease."""
+    stream.deliver(1, 2)
+    first, second = stream.take_all()
+    frames = [stream.settle(message, Settle.EXTEND, 5_000) for message in (first, second, first)]
+
+    (extend,) = stream.core.next_frame().extend
+
+    assert extend.runs == LeaseRuns(epochs=[1], positions=[0], counts=[2])
+    assert frames[0] is frames[2]
+
+
+def test_later_extension_of_a_message_comes_in_a_later_frame(stream):
+    """A frame says nothing of order, and what was asked for last counts."""
+    stream.deliver(1, 1)
+    (message,) = stream.take_all()
+    for timeout_ms in (5_000, 9_000, 5_000):
+        stream.settle(message, Settle.EXTEND, timeout_ms)
+
+    frames = list(iter(stream.core.next_frame, None))
+
+    assert [[extend.timeout_ms for extend in frame.extend] for frame in frames] == [[5_000], [9_000], [5_000]]
 
 
 def test_confirmation_resolves_all_frames_up_to_its_number(stream):

@@ -131,7 +131,16 @@ class Held:
 class Frame(Pending):
     """What was settled together, and is confirmed together."""
 
-    __slots__ = ("ack", "error_characters", "extends", "nacks", "refused", "release", "sequence")
+    __slots__ = (
+        "ack",
+        "error_characters",
+        "extended",
+        "extends",
+        "nacks",
+        "refused",
+        "release",
+        "sequence",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,6 +150,8 @@ class Frame(Pending):
         self.nacks: dict[str, RunsBuilder] = {}
         self.error_characters = 0
         self.extends: dict[int, RunsBuilder] = {}
+        # The timeout, in ms, by epoch and position.
+        self.extended: dict[tuple[int, int], int] = {}
         self.refused: list[tuple[int, int, int, str]] = []
 
     def outcome(self, epoch: int, position: int) -> FilaError | None:
@@ -263,13 +274,6 @@ class DeliveriesCore:
         """Whether `next_frame` has something to say."""
         return self._first or bool(self._unsent) or bool(self._begun) or self._credit_due
 
-    @property
-    def unconfirmed(self) -> Frame | None:
-        """The frame that is confirmed last."""
-        if self._unsent:
-            return self._unsent[-1]
-        return self._sent[-1] if self._sent else None
-
     def settle(self, held: Held, position: int, action: Settle, argument: str | int, now: float) -> Frame:
         """Note a settlement for the next frame and return that frame.
 
@@ -282,8 +286,7 @@ class DeliveriesCore:
             raise MessageNotFoundError(f"message {held.message_id(position)} was settled before")
         if action is Settle.EXTEND:
             assert isinstance(argument, int)
-            frame = self._unsent[-1] if self._unsent else self._new_frame()
-            frame.extends.setdefault(argument, RunsBuilder()).add(held.epoch, position)
+            frame = self._extending_frame(held, position, argument)
             held.expires_at = max(held.expires_at, now + argument / 1000)
             return frame
         frame = self._open_frame()
@@ -366,9 +369,27 @@ class DeliveriesCore:
         # A frame says nothing of order: an extension and the end of the same lease must not meet in one.
         if self._unsent:
             frame = self._unsent[-1]
-            if not frame.extends and frame.error_characters < _FRAME_ERROR_CHARACTERS:
+            if (
+                not frame.extends
+                and frame.error_characters < _FRAME_ERROR_CHARACTERS
+                and len(frame.nacks) < limits.SETTLE_ACTIONS_MAX
+            ):
                 return frame
         return self._new_frame()
+
+    def _extending_frame(self, held: Held, position: int, timeout_ms: int) -> Frame:
+        """Note an extension, once: a frame that says it twice would be told that the second came too late."""
+        place = held.epoch, position
+        frame = self._unsent[-1] if self._unsent else self._new_frame()
+        said_ms = frame.extended.get(place)
+        if said_ms == timeout_ms:
+            return frame
+        if said_ms is not None or len(frame.nacks) + len(frame.extends) >= limits.SETTLE_ACTIONS_MAX:
+            # With another timeout the later one counts: so it has to come in a frame after this one.
+            frame = self._new_frame()
+        frame.extended[place] = timeout_ms
+        frame.extends.setdefault(timeout_ms, RunsBuilder()).add(held.epoch, position)
+        return frame
 
     def _new_frame(self) -> Frame:
         frame = Frame()
