@@ -20,6 +20,8 @@ BATCH_BYTES_MAX = 16 * MIB
 FRAME_BYTES_MAX = BATCH_BYTES_MAX + 2 * MIB
 # Names travel with messages and stay in memory while their key is active.
 FAIRNESS_KEY_BYTES_MAX = 256
+# The key of messages that name none.
+FAIRNESS_KEY_DEFAULT = "default"
 QUEUE_NAME_BYTES_MAX = 255
 ERROR_BYTES_MAX = 1 * KIB
 # A turn of the heaviest key must end: at cost 1 it is at most this many deliveries.

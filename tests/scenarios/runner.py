@@ -39,7 +39,7 @@ from fila.core.commands import (
     PurgeQueue,
     SettleMessages,
 )
-from fila.core.model import DEFAULT_KEY, Action, Address, Discipline, QueueSpec, QueueStats, Runs
+from fila.core.model import Action, Address, Discipline, QueueSpec, QueueStats, Runs
 from fila.core.outcome import Delivery, Enqueued, Outcome
 from fila.errors import FilaError
 from fila.storage.memory import MemoryStore
@@ -241,7 +241,7 @@ class Scenario:
 
     def _enqueue(self, words: Words) -> Command:
         queue, count = words.plain[1], words.number("count", 1)
-        key = words.named.get("key", DEFAULT_KEY)
+        key = words.named.get("key", limits.FAIRNESS_KEY_DEFAULT)
 
         def tell(reply: object) -> Iterator[str]:
             assert isinstance(reply, Enqueued)

@@ -4,9 +4,13 @@ import pytest
 
 from fila import limits
 from fila.client.batching import BatchingCore
-from fila.client.bodies import encode_body
 from fila.errors import InvalidArgumentError, LimitError, QueueNotFoundError, RPCError, UnavailableError
+from fila.wire.v1.messages_pb2 import Body
 from fila.wire.v1.service_pb2 import ProduceResponse
+
+
+def body_of(payload):
+    return Body(payload=payload).SerializeToString()
 
 
 def receipt(request, first_offset=0):
@@ -27,8 +31,8 @@ def test_lone_message_leaves_at_once():
     request = core.next_request()
 
     assert (request.sequence, request.queue) == (1, "orders")
-    assert request.messages.bodies == encode_body(b"x")
-    assert list(request.messages.sizes) == [len(encode_body(b"x"))]
+    assert request.messages.bodies == body_of(b"x")
+    assert list(request.messages.sizes) == [len(body_of(b"x"))]
 
 
 def test_what_arrives_while_a_batch_is_in_flight_forms_the_next():
@@ -45,7 +49,7 @@ def test_what_arrives_while_a_batch_is_in_flight_forms_the_next():
 
     assert second.sequence == 2
     assert second.queue == ""
-    assert second.messages.bodies == b"".join(encode_body(str(number).encode()) for number in range(1, 10))
+    assert second.messages.bodies == b"".join(body_of(str(number).encode()) for number in range(1, 10))
 
 
 def test_full_batches_leave_while_others_are_in_flight():

@@ -3,12 +3,11 @@
 import pytest
 
 from fila import limits
-from fila.client.bodies import encode_body
 from fila.client.deliveries import DeliveriesCore
 from fila.client.messages import Settle
 from fila.errors import MessageNotFoundError, RPCError, UnavailableError
 from fila.wire.ids import message_id
-from fila.wire.v1.messages_pb2 import LeaseRuns
+from fila.wire.v1.messages_pb2 import Body, LeaseRuns
 from fila.wire.v1.service_pb2 import (
     Delivery,
     RefusedRuns,
@@ -19,6 +18,10 @@ from fila.wire.v1.service_pb2 import (
 )
 
 LEASE_SECONDS = 30
+
+
+def body_of(payload):
+    return Body(payload=payload).SerializeToString()
 
 
 class StreamModel:
@@ -33,7 +36,7 @@ class StreamModel:
         return self.core.settle(message.held, message.position, action, argument, self.now)
 
     def deliver(self, epoch, count, **columns):
-        bodies = [encode_body(b"%d/%d" % (epoch, place)) for place in range(count)]
+        bodies = [body_of(b"%d/%d" % (epoch, place)) for place in range(count)]
         delivery = Delivery(
             epoch=epoch,
             leased_at_ms=5_000,
@@ -124,7 +127,7 @@ def test_acks_of_a_turn_are_one_frame_with_runs_and_credit(stream):
 
     assert frame.ack == LeaseRuns(epochs=[1], positions=[0], counts=[3])
     assert frame.credit_messages == 3
-    assert frame.credit_bytes == 3 * len(encode_body(b"1/0"))
+    assert frame.credit_bytes == 3 * len(body_of(b"1/0"))
 
 
 def test_each_way_of_settling_has_its_place_in_the_frame(stream):

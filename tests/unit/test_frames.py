@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila.core import outcome
-from fila.wire.frames import delivery_frame, message_frames, sound_body, varint
+from fila.wire.frames import delivery_frame, message_frames, sound_body
 from fila.wire.ids import message_id
 from fila.wire.v1.messages_pb2 import Body, Message, MessageMetadata
 from fila.wire.v1.service_pb2 import ConsumeResponse, LeaseResponse, Settled, SubscribeResponse
+from fila.wire.varint import varint
 
 EPOCH = 3 << 40 | 5
 
@@ -39,6 +40,14 @@ def delivery_of(
 
 def body_of(payload, **headers):
     return Body(payload=payload, headers=headers).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"), [(0, b"\x00"), (127, b"\x7f"), (128, b"\x80\x01"), (300, b"\xac\x02")]
+)
+def test_varint_vectors(value, encoded):
+    """The examples of protobuf's own description."""
+    assert varint(value) == encoded
 
 
 @given(st.integers(0, 2**64 - 1))

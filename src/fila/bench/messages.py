@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fila.wire.v1 import messages_pb2, service_pb2
+from fila.wire.varint import varint
 
 # Together more than any compression window, so that no two payloads that meet are alike.
 PAYLOAD_POOL_BYTES = 4 * 1024 * 1024
@@ -79,7 +80,7 @@ def build_batch(payloads: Sequence[bytes], keys: Sequence[str], weight: int = 1)
         length = len(payload)
         prefix = prefixes.get(length)
         if prefix is None:
-            prefix = prefixes[length] = _PAYLOAD_TAG + encode_varint(length)
+            prefix = prefixes[length] = _PAYLOAD_TAG + varint(length)
         parts += (prefix, payload)
         sizes.append(length + len(prefix))
     places: dict[str, int] = {}
@@ -92,13 +93,3 @@ def build_batch(payloads: Sequence[bytes], keys: Sequence[str], weight: int = 1)
         weights=[weight] * len(sizes) if weight != 1 else (),
     )
     return Batch(service_pb2.ProduceRequest(messages=columns).SerializeToString(), len(sizes))
-
-
-def encode_varint(value: int) -> bytes:
-    """Encode an unsigned number as protobuf does."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

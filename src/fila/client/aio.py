@@ -5,7 +5,6 @@ calls, each with a deadline.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import grpc
@@ -15,6 +14,7 @@ from fila import limits
 from fila.client import address
 from fila.client.batching import BatchingCore
 from fila.client.consumer import Consumer, Subscription
+from fila.client.context import Context
 from fila.client.deliveries import PREFETCH_BYTES, PREFETCH_MESSAGES
 from fila.client.leasing import Kind, UnarySettler, settle_error
 from fila.client.messages import LeasedMessage, Message, Settle, timeout_ms
@@ -58,7 +58,7 @@ def _channel_options() -> list[tuple[str, int]]:
     ]
 
 
-class AsyncClient:
+class AsyncClient(Context):
     """Talks to one broker. Use it as `async with AsyncClient(addr) as client`, or `connect` and `close`."""
 
     def __init__(
@@ -87,15 +87,7 @@ class AsyncClient:
             raise
         return client
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, error: BaseException | None) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from fila.client.bodies import headers_part, payload_head
 from fila.client.failures import again
 from fila.client.waiting import Pending
 from fila.errors import Code, FilaError, InvalidArgumentError, LimitError, QueueNotFoundError, RPCError
+from fila.wire.columns import check_key, check_number
 from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
@@ -24,9 +25,6 @@ BATCHES_IN_FLIGHT = 8
 # What a producer holds in memory, waiting or in flight.
 MESSAGES_HELD_MAX = 10_000
 BYTES_HELD_MAX = 16 * limits.MIB
-
-# What the broker calls the key of messages that name none.
-DEFAULT_KEY = "default"
 
 
 class Batch(Pending):
@@ -69,7 +67,7 @@ class Batch(Pending):
         return MessageColumns(
             bodies=b"".join(self.parts),
             sizes=self.sizes,
-            keys=() if keys == [DEFAULT_KEY] else keys,
+            keys=() if keys == [limits.FAIRNESS_KEY_DEFAULT] else keys,
             key_index=self.key_index if len(keys) > 1 else (),
             weights=self.weights or (),
             costs=self.costs or (),
@@ -158,18 +156,18 @@ class BatchingCore:
                 f"the producer of {self.queue!r} holds {self.messages_held:,} messages and {self.bytes_held:,} bytes: "
                 "await room() before sending more"
             )
-        key = fairness_key or DEFAULT_KEY
+        key = fairness_key or limits.FAIRNESS_KEY_DEFAULT
         batch = self._open
         if key not in batch.keys:
-            _check_key(key)
+            check_key(key)
         if size > limits.BODY_BYTES_MAX:
             raise InvalidArgumentError(
                 f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}"
             )
         if weight is not None:
-            _check_number("weight", weight, limits.WEIGHT_MAX)
+            check_number("weight", weight, limits.WEIGHT_MAX)
         if cost is not None:
-            _check_number("cost", cost, limits.COST_MAX)
+            check_number("cost", cost, limits.COST_MAX)
 
         if batch.count and batch.bytes + size > self._batch_bytes:
             self._full.append(batch)
@@ -258,22 +256,6 @@ def _as_bytes(payload: object) -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise InvalidArgumentError(f"a payload is bytes, not {type(payload).__name__}: encode it first")
-
-
-def _check_key(key: str) -> None:
-    try:
-        size = len(key.encode())
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidArgumentError(f"fairness key {key!r} is no text") from error
-    if size > limits.FAIRNESS_KEY_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"a fairness key of {size:,} bytes is longer than {limits.FAIRNESS_KEY_BYTES_MAX}"
-        )
-
-
-def _check_number(name: str, number: int, maximum: int) -> None:
-    if type(number) is not int or not 0 <= number <= maximum:
-        raise InvalidArgumentError(f"{name} {number!r} is no whole number from 1 to {maximum:,}")
 
 
 def _extended(column: list[int] | None, count: int, value: int | None) -> list[int]:

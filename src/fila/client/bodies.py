@@ -11,20 +11,11 @@ from google.protobuf.message import DecodeError
 
 from fila.errors import Code, InvalidArgumentError, RPCError
 from fila.wire.v1.messages_pb2 import Body
+from fila.wire.varint import varint
 
 _HEADERS_TAG = b"\x12"
 _PAYLOAD_TAG = b"\x1a"
 _PAYLOAD_TAG_BYTE = 0x1A
-
-
-def varint(value: int) -> bytes:
-    """Encode a number that is not negative."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 @lru_cache(maxsize=4096)
@@ -54,12 +45,6 @@ def headers_part(headers: Mapping[str, str]) -> bytes:
             value_bytes,
         )
     return b"".join(out)
-
-
-def encode_body(payload: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    """Encode one body whole."""
-    head = payload_head(len(payload))
-    return (headers_part(headers) + head if headers else head) + payload
 
 
 def decode_body(body: bytes) -> tuple[dict[str, str], bytes]:

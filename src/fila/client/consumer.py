@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from time import monotonic
-from types import TracebackType
 from typing import Any, Self
 
 from grpc import aio
 
+from fila.client.context import Context
 from fila.client.deliveries import DeliveriesCore, Frame
 from fila.client.failures import again
 from fila.client.messages import DeliveredMessage, Message, Settle
@@ -175,7 +175,7 @@ class Subscription:
         self._arm_expiry()
 
 
-class Consumer(AsyncIterator[Message]):
+class Consumer(AsyncIterator[Message], Context):
     """The messages of a queue, as they may be worked on. Made by `AsyncClient.consume`.
 
     Leaving the loop, the context or `aclose` gives back what was not handed out. A message that was handed out stays
@@ -207,12 +207,7 @@ class Consumer(AsyncIterator[Message]):
         self._subscription.start()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, error: BaseException | None) -> None:
         await self.aclose()
 
     def __del__(self) -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from grpc import aio
 
 from fila.client.batching import Batch, BatchingCore
+from fila.client.context import Context
 from fila.client.failures import again
 from fila.client.streams import Pump, wait_for
 from fila.errors import FilaError, UnavailableError
@@ -40,7 +40,7 @@ class Receipt:
         return message_id(batch.queue_number, batch.first_offset + self._position, batch.enqueued_at_ms)
 
 
-class Producer:
+class Producer(Context):
     """Sends messages to one queue in batches that form by themselves. Made by `AsyncClient.producer`.
 
     What arrives while a batch is in flight forms the next one, so a lone message leaves at once and a flood leaves in
@@ -116,15 +116,7 @@ class Producer:
             await self._pump.close()
         self._running.discard(self)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, error: BaseException | None) -> None:
         if error is None:
             await self.close()
             return

@@ -24,9 +24,6 @@ class Action(StrEnum):
     EXTEND = "extend"
 
 
-DEFAULT_KEY = "default"
-
-
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
     """What a queue is, as its creator asked for it."""
@@ -80,6 +77,9 @@ class Runs:
     def __post_init__(self) -> None:
         if not len(self.epochs) == len(self.positions) == len(self.counts):
             raise InvalidArgumentError("the columns of the lease runs have unequal lengths")
+
+
+NO_RUNS = Runs((), (), ())
 
 
 @dataclass(frozen=True, slots=True)

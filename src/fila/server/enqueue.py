@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Enqueue
-from fila.core.model import DEFAULT_KEY
 from fila.core.outcome import Enqueued
 from fila.errors import FilaError, InvalidArgumentError
 from fila.server.call import checked_queue
@@ -98,7 +97,7 @@ class _Message:
     __slots__ = ("body", "cost", "key", "weight")
 
     def __init__(self, request: EnqueueRequest) -> None:
-        self.key = request.fairness_key or DEFAULT_KEY
+        self.key = request.fairness_key or limits.FAIRNESS_KEY_DEFAULT
         check_key(self.key)
         self.weight = check_number("weight", request.weight, limits.WEIGHT_MAX)
         self.cost = check_number("cost", request.cost, limits.COST_MAX)

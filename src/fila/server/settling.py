@@ -6,10 +6,10 @@ from collections import deque
 from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import SettleRuns
-from fila.core.model import Action, Runs
+from fila.core.model import NO_RUNS, Action, Runs
 from fila.errors import FilaError, InvalidArgumentError
 from fila.server.call import checked_timeout_ms, shortened
-from fila.wire.leases import NO_RUNS, read_runs, write_runs
+from fila.wire.leases import read_runs, write_runs
 from fila.wire.v1.service_pb2 import RefusedRuns, Settled, SubscribeRequest, SubscribeResponse
 
 ENDED = "the lease had ended"

@@ -9,7 +9,6 @@ frame with others or with the broker's fields (`frames.py`), it is parsed first.
 from dataclasses import dataclass
 
 from fila import limits
-from fila.core.model import DEFAULT_KEY
 from fila.errors import InvalidArgumentError
 from fila.wire.v1.messages_pb2 import MessageColumns
 
@@ -67,12 +66,12 @@ def _read_keys(message: MessageColumns, count: int) -> tuple[list[str], list[int
     if not message.keys:
         if message.key_index:
             raise MalformedColumnsError("there is a key index, but there are no keys")
-        return [DEFAULT_KEY], None
+        return [limits.FAIRNESS_KEY_DEFAULT], None
     if len(message.keys) > count:
         raise MalformedColumnsError(f"there are {len(message.keys):,} keys for {count:,} messages")
     keys = message.keys[:]
     if "" in keys:
-        keys = [key or DEFAULT_KEY for key in keys]
+        keys = [key or limits.FAIRNESS_KEY_DEFAULT for key in keys]
     if len(keys) > 1 and len(set(keys)) != len(keys):
         raise MalformedColumnsError("the keys are not distinct")
     if max(map(len, keys)) > _KEY_CHARACTERS_SURE:
@@ -91,23 +90,25 @@ def _read_keys(message: MessageColumns, count: int) -> tuple[list[str], list[int
 def _read_numbers(name: str, numbers: list[int], count: int, maximum: int) -> list[int] | None:
     if len(numbers) != count:
         raise MalformedColumnsError(f"there are {len(numbers):,} {name}s for {count:,} messages")
-    if max(numbers) > maximum:
-        raise InvalidArgumentError(f"{name} {max(numbers)} is not in 0 to {maximum:,}")
-    if max(numbers) <= 1:
+    if check_number(name, max(numbers), maximum) == 1:
         return None
     return [number or 1 for number in numbers] if 0 in numbers else numbers
 
 
 def check_key(key: str) -> None:
-    """Refuse a fairness key that is too long."""
-    if len(key) > _KEY_CHARACTERS_SURE and len(key.encode()) > limits.FAIRNESS_KEY_BYTES_MAX:
+    """Refuse what is no text, or too long for a fairness key."""
+    try:
+        size = len(key.encode())
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidArgumentError(f"fairness key {key!r} is no text") from error
+    if size > limits.FAIRNESS_KEY_BYTES_MAX:
         raise InvalidArgumentError(
-            f"fairness key {key[:32]!r}... is longer than {limits.FAIRNESS_KEY_BYTES_MAX} bytes"
+            f"a fairness key of {size:,} bytes is longer than {limits.FAIRNESS_KEY_BYTES_MAX}"
         )
 
 
 def check_number(name: str, number: int, maximum: int) -> int:
-    """Return a weight or cost, 1 for 0; refuse one that is too large."""
-    if number > maximum:
-        raise InvalidArgumentError(f"{name} {number} is not in 0 to {maximum:,}")
+    """Return a weight or cost, 1 for 0; refuse what is none, or too large."""
+    if type(number) is not int or not 0 <= number <= maximum:
+        raise InvalidArgumentError(f"{name} {number!r} is no whole number from 0 to {maximum:,}")
     return number or 1

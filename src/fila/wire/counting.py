@@ -1,6 +1,7 @@
 """Counting what a frame holds without unpacking it."""
 
 from fila.errors import InvalidArgumentError
+from fila.wire.varint import read_varint
 
 
 def count_entries(frame: bytes, field: int, maximum: int) -> int:
@@ -15,14 +16,14 @@ def count_entries(frame: bytes, field: int, maximum: int) -> int:
             fields += 1
             if fields > 2 * maximum:
                 raise InvalidArgumentError(f"the frame has more than {2 * maximum:,} fields")
-            tag, position = _varint(frame, position)
+            tag, position = read_varint(frame, position)
             kind = tag & 7
             if kind == 2:
-                length, position = _varint(frame, position)
+                length, position = read_varint(frame, position)
                 position += length
                 entries += tag == wanted
             elif kind == 0:
-                _, position = _varint(frame, position)
+                _, position = read_varint(frame, position)
             elif kind in {1, 5}:
                 position += 8 if kind == 1 else 4
             else:
@@ -30,14 +31,3 @@ def count_entries(frame: bytes, field: int, maximum: int) -> int:
     except IndexError:
         return entries
     return entries
-
-
-def _varint(frame: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = frame[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80 or shift > 63:
-            return number, position
-        shift += 7

@@ -14,6 +14,7 @@ from fila.core import outcome
 from fila.wire.ids import message_id
 from fila.wire.v1.messages_pb2 import Body, Message, MessageMetadata, MessageTimestamps
 from fila.wire.v1.service_pb2 import Delivery, ProduceResponse, Subscribed, SubscribeResponse
+from fila.wire.varint import varint
 
 _MS_NS = limits.MS_NS
 _SECOND_NS = limits.SECOND_NS
@@ -22,18 +23,6 @@ _LENGTH_DELIMITED = 2
 
 def _tag(field: int) -> bytes:
     return varint(field << 3 | _LENGTH_DELIMITED)
-
-
-def varint(number: int) -> bytes:
-    """Return a number as protobuf writes it."""
-    if number < 0x80:
-        return bytes((number,))
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 _RESPONSE_DELIVERY = _tag(SubscribeResponse.DELIVERY_FIELD_NUMBER)

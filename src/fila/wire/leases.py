@@ -1,11 +1,9 @@
 """Runs of leases between the wire's form and the core's."""
 
 from fila import limits
-from fila.core.model import Runs
+from fila.core.model import NO_RUNS, Runs
 from fila.errors import InvalidArgumentError
 from fila.wire.v1.messages_pb2 import LeaseRuns
-
-NO_RUNS = Runs((), (), ())
 
 
 def read_runs(message: LeaseRuns) -> Runs:
