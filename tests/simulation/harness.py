@@ -77,7 +77,7 @@ class Simulation:
     def run(self) -> Report:
         """Run to the end, drain, and judge what is left."""
         while self.workload.commands < COMMANDS_MIN or self._crash_at or self._armed:
-            if self._crash_at and self.workload.commands >= self._crash_at[0]:
+            if self._crash_at and not self._armed and self.workload.commands >= self._crash_at[0]:
                 del self._crash_at[0]
                 self._arm()
             if self._armed and self.workload.commands > self._armed_until:
