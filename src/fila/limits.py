@@ -1,7 +1,7 @@
 """Every bound of fila, with its unit in its name and its reason beside it.
 
 What happens at a limit is a clear error to the one who caused it, never a crash, a silent drop or
-unbounded memory.
+unbounded memory. What the storage engine is told of buffers and files stands with the engine, in `storage/rocksdb.py`.
 """
 
 KIB = 1024
@@ -52,6 +52,9 @@ QUANTUM_MAX = 1_000_000_000
 # What things take in memory, with their share of the structures around them; columns stay until their segment is finished.
 MESSAGE_MEMORY_BYTES = 44
 SEGMENT_MEMORY_BYTES = 24 * KIB
+# What a message takes besides while it is leased, and from its first failure on.
+LEASE_MEMORY_BYTES = 220
+ATTEMPT_MEMORY_BYTES = 250
 KEY_MEMORY_BYTES = 1 * KIB
 QUEUE_MEMORY_BYTES = 10 * KIB
 # What the broker may take for all of that; beyond it producers are refused.
@@ -90,15 +93,50 @@ RETRY_BACKOFF_MS_MAX = 30_000
 CALLS_MAX = 20_000
 # Requests other than Enqueue and batches: 10,000 message ids with their epochs are 0.5 MB.
 REQUEST_BYTES_MAX = 1 * MIB
+# A status travels in trailers, which gRPC bounds at 8 KiB and percent-encodes: a longer text would lose the status.
+STATUS_CHARACTERS_MAX = 500
 # A frame of a Subscribe stream: as many runs as it may hold leases.
 SETTLE_FRAME_BYTES_MAX = 2 * MIB
 # Its nacks and extensions in all: each is a command of its own, some ten microseconds in which nobody else is served.
 SETTLE_ACTIONS_MAX = 1_000
+# A client begins another frame when the errors of one are so long: at four bytes a character, and with what the other fields
+# take, it is far from the bound.
+SETTLE_ERRORS_CHARACTERS = SETTLE_FRAME_BYTES_MAX // 16
 # Settled messages that a Subscribe stream was not yet answered for, whole deliveries at their largest: each may have to be
 # listed as refused. Beyond it the stream is not read.
 SETTLE_MESSAGES_OWED_MAX = 100 * DELIVERY_MESSAGES_MAX
 # What may wait in memory for one Subscribe stream to take it, however much credit it has granted.
 STREAM_BYTES_MAX = 16 * MIB
+
+# --- connections --------------------------------------------------------------------------------------
+
+# Each side pings a silent peer so often, and gives it up when nothing has come back for so long: a machine that vanished
+# costs its consumers' leases less than a minute, and an idle connection two small packets.
+KEEPALIVE_INTERVAL_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+# A client that pings more often than this without having anything to say is sent away: no sound one does.
+PING_INTERVAL_MS_MIN = 5_000
+
+# --- clients ------------------------------------------------------------------------------------------
+
+# How long a unary call may take unless its caller says otherwise: a commit takes milliseconds, a broker that opens its store
+# again some seconds.
+CALL_TIMEOUT_SECONDS = 30.0
+# How long the broker may take to confirm what was sent last, before the stream is cut: longer than it takes to drain.
+STREAM_CLOSE_TIMEOUT_SECONDS = 10.0
+# Beyond this a larger batch saves nothing measurable and delays everyone else's commit.
+PRODUCER_BATCH_MESSAGES = 500
+PRODUCER_BATCH_BYTES = 512 * KIB
+# Enough to keep the broker's commit busy while receipts travel.
+PRODUCER_BATCHES_IN_FLIGHT = 8
+# What a producer holds in memory: its batches in flight, and more than as much again in the making.
+PRODUCER_MESSAGES_HELD_MAX = 10_000
+PRODUCER_BYTES_HELD_MAX = 16 * MIB
+# What a consumer leases ahead of its loop: two of the largest deliveries, so that one travels while the other is worked on.
+PREFETCH_MESSAGES = 2 * DELIVERY_MESSAGES_MAX
+PREFETCH_BYTES = 8 * MIB
+# The same for `fila consume`. Printing is what takes time: more ahead would only keep messages from other consumers.
+PRINT_PREFETCH_MESSAGES = 100
 
 # --- commit -------------------------------------------------------------------------------------------
 

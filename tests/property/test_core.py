@@ -18,6 +18,7 @@ from fila.core.commands import (
     Enqueue,
     GetStats,
     PurgeQueue,
+    Sent,
     SettleMessages,
     SettleRuns,
 )
@@ -116,6 +117,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.requests = 0
         self.consumers = []
         self.deliveries = []
+        self.sent = []
         for queue, discipline in zip(QUEUES, (Discipline.DRR, Discipline.WFQ), strict=True):
             self.step(CreateQueue(self.request(), QueueSpec(queue, discipline, 1_000, 1_000)))
 
@@ -133,12 +135,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     def decide(self, *commands) -> None:
         """Step both, and let the checker compare."""
+        commands = (*self.sent, *commands)
         asks = [(command, b"x" * sum(getattr(command, "sizes", ()))) for command in commands]
         outcome = self.scheduler.step(self.now_ns, list(commands))
         self.checker.stepped(asks, outcome)
         self.checker.sleeps_until(self.scheduler.next_wake_ns())
         self.tables.apply(outcome.writes)
         self.deliveries += outcome.deliveries
+        self.sent = [Sent(delivery.consumer, delivery.epoch) for delivery in outcome.deliveries]
         for consumer, _ in outcome.closings:
             self.consumers.remove(consumer)
 

@@ -37,6 +37,7 @@ from fila.core.commands import (
     GetStats,
     ListQueues,
     PurgeQueue,
+    Sent,
     SettleMessages,
 )
 from fila.core.model import Action, Address, Discipline, QueueSpec, QueueStats, Runs
@@ -121,6 +122,8 @@ class Scenario:
     def __init__(self) -> None:
         self.now_ns = START_NS
         self.store = MemoryStore()
+        # What the hosts of streams say next: that deliveries are on their way.
+        self._sent: list[Command] = []
         self.consumers: dict[str, int] = {}
         self.addresses: dict[tuple[str, str], Address] = {}
         self.labels: dict[tuple[int, int], str] = {}
@@ -161,7 +164,9 @@ class Scenario:
         self.now_ns = recovered.now_ns
 
     def _step(self, commands: list[Command]) -> Iterator[str]:
-        outcome = self.scheduler.step(self.now_ns, commands)
+        sent, self._sent = self._sent, []
+        outcome = self.scheduler.step(self.now_ns, [*sent, *commands])
+        self._sent = [Sent(delivery.consumer, delivery.epoch) for delivery in outcome.deliveries]
         bodies: dict[int, list[bytes]] = {}
         for request, reply in outcome.replies:
             if isinstance(reply, Enqueued):

@@ -11,6 +11,7 @@ from fila import limits
 from fila.broker.bodies import Bodies
 from fila.broker.commit import Committer
 from fila.broker.recovery import Recovered, recover
+from fila.core.commands import Sent
 from fila.core.outcome import Enqueued, Outcome, PutRow
 from fila.errors import StoreError
 from fila.sim.checker import Checker
@@ -20,6 +21,8 @@ from fila.storage.memory import MemoryStore
 
 # How often a window is full before the sync has ended.
 FULL_WINDOW = 0.2
+# How often the consumers have read all that was given to them when the next commands arrive.
+READS = 0.8
 
 
 class CrashError(Exception):
@@ -53,6 +56,8 @@ class Host:
         self._synced = False
         self.written: list[Outcome] = []
         self.collected: list[Ask] = []
+        # Deliveries that were given and that their consumers have not taken off the wire.
+        self._unsent: list[Ask] = []
         self._random = random
         self._crash_point = crash_point
         self._trace = trace
@@ -60,6 +65,9 @@ class Host:
 
     def submit(self, asks: Sequence[Ask], now_ns: int) -> None:
         """Take commands: step now, or while a sync runs after it, or during it if the window is full."""
+        if self._random.random() < READS:
+            self.collected.extend(self._unsent)
+            self._unsent.clear()
         self.collected.extend(asks)
         if not self.syncing:
             self.turn(now_ns)
@@ -136,6 +144,7 @@ class Host:
         for delivery in outcome.deliveries:
             self.checker.received(delivery, self._read(delivery))
             self.workload.delivered(delivery)
+            self._unsent.append((Sent(delivery.consumer, delivery.epoch), b""))
             self._crash_point("delivery")
 
     def _read(self, delivery) -> bytes | None:

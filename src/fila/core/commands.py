@@ -70,7 +70,7 @@ class Attach:
     """Begin to consume. Reply: Attached.
 
     `refill`: what this consumer holds is bounded by its first credit, and every settlement of one of its leases gives
-    credit back (a protocol without credit). `once`: the consumer is detached after its first delivery, and its leases live on.
+    credit back, when the host has said with Sent that its delivery is on its way (a protocol without credit). `once`: the consumer is detached after its first delivery, and its leases live on.
     """
 
     request: int
@@ -100,10 +100,19 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A delivery is on its way to a consumer with `refill`. No reply."""
+
+    consumer: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Detach:
     """End a consumer. Reply (None) if `request` is not 0.
 
-    `lost`: its stream broke, and what it had begun (all it held, if it never reported any) counts as an attempt.
+    `lost`: its stream broke, and what it had begun (all it held, if it never reported any) counts as an attempt. `seen` is the
+    epoch of the last delivery that was sent: later ones are released in any case. None: all were.
     `keep`: its leases live on until they are settled or expire. Otherwise they are released.
     """
 
@@ -111,6 +120,7 @@ class Detach:
     consumer: int
     lost: bool = False
     keep: bool = False
+    seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ Command = (
     | Attach
     | Credit
     | Begin
+    | Sent
     | Detach
     | SettleRuns
     | SettleMessages

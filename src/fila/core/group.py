@@ -14,7 +14,7 @@ A message that is not finished is in exactly one of three states: *waiting* in t
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from fila import limits
@@ -23,7 +23,6 @@ from fila.core.credit import Consumer
 from fila.core.fairness.discipline import Key, Make
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.model import KeyStats, QueueStats
 from fila.core.outcome import DeleteAttempt, DeleteLease, Delivery, PutAttempt, PutLease, Write
 from fila.core.segment import places
 from fila.core.timers import Timers
@@ -36,12 +35,11 @@ MASK = limits.SEGMENT_MESSAGES - 1
 class Attempt:
     """What a failed message carries until it is finished."""
 
-    __slots__ = ("count", "due_ns", "error")
+    __slots__ = ("count", "due_ns")
 
-    def __init__(self, count: int, due_ns: int, error: str) -> None:
+    def __init__(self, count: int, due_ns: int) -> None:
         self.count = count
         self.due_ns = due_ns
-        self.error = error
 
 
 class Group:
@@ -63,6 +61,7 @@ class Group:
         self.epochs: dict[int, int] = {}
         self.consumers: dict[int, Consumer] = {}
         self.ready: deque[Consumer] = deque()
+        self._passed_over: list[Consumer] = []
         # Leases whose record is behind.
         self._dirty: dict[int, Lease] = {}
 
@@ -152,10 +151,11 @@ class Group:
         for offset in list(self.attempts):
             if offset not in self.epochs:
                 del self.attempts[offset]
+                self._usage.failed -= 1
                 writes.append(DeleteAttempt(self.log.number, offset))
         purged = self.log.purge(list(self.epochs), writes)
         self.delayed.clear()
-        live = Counter(number for lease in self.leases.values() for number in self._held_numbers(lease))
+        live = Counter(self.held_numbers())
         weights = {name: key.weight for name, key in self.keys.items()}
         old = self._keys_by_number
         self.discipline = self._make(self.log, self.log.spec.quantum, self._forget)
@@ -173,8 +173,11 @@ class Group:
         self._usage.messages -= purged
         return purged
 
-    def _held_numbers(self, lease: Lease) -> list[int]:
-        return [lease.numbers[place] for place in places(lease.held)]
+    def held_numbers(self) -> Iterator[int]:
+        """Yield the key's number of each leased message."""
+        for lease in self.leases.values():
+            for place in places(lease.held):
+                yield lease.numbers[place]
 
     # --- delivering -------------------------------------------------------------------------------------
 
@@ -201,22 +204,33 @@ class Group:
             offsets, numbers = self.discipline.take(1, consumer.bytes, force=False)
         consumer.ready = False
         if not offsets:
+            self._passed_over.append(consumer)
             return None
         spec = self.log.spec
         deadline_ns = now_ns + spec.visibility_timeout_ms * limits.MS_NS
         lease = Lease(epoch, consumer.number, offsets, numbers, deadline_ns)
         self.leases[epoch] = lease
         self.epochs.update(zip(offsets, repeat(epoch)))
-        self._expiries.add(deadline_ns, self.log.number, epoch)
+        self._usage.leased += len(offsets)
+        self._wake_for(lease)
         self._dirty[epoch] = lease
         delivery = self._delivery(lease, now_ns)
         consumer.spend(len(offsets), sum(delivery.sizes))
         if consumer.once:
             del self.consumers[consumer.number]
         else:
-            consumer.leases[epoch] = lease
+            consumer.took(lease)
             self.refresh(consumer)
+        self.reconsider()
         return delivery
+
+    def reconsider(self) -> None:
+        """Let those try again for whom the next message was too large: another is next now."""
+        if self._passed_over:
+            passed_over, self._passed_over = self._passed_over, []
+            for consumer in passed_over:
+                if consumer.number in self.consumers:
+                    self.refresh(consumer)
 
     def _delivery(self, lease: Lease, now_ns: int) -> Delivery:
         offsets = lease.offsets
@@ -266,6 +280,7 @@ class Group:
                 self._forget(key)  # type: ignore[arg-type]
         if self.attempts:
             failed = [offset for offset in offsets if self.attempts.pop(offset, None)]
+            self._usage.failed -= len(failed)
             writes.extend([DeleteAttempt(self.log.number, offset) for offset in failed])
 
     def release(self, lease: Lease, mask: int) -> None:
@@ -285,8 +300,9 @@ class Group:
             offset = lease.offsets[place]
             before = self.attempts.get(offset)
             count = before.count + 1 if before else 1
+            self._usage.failed += before is None
             due_ns = now_ns + backoff_ms(count) * limits.MS_NS
-            self.attempts[offset] = Attempt(count, due_ns, error)
+            self.attempts[offset] = Attempt(count, due_ns)
             writes.append(PutAttempt(self.log.number, offset, count, due_ns, error))
             if due_ns <= now_ns:
                 self.discipline.push_back(self.key_at(lease.numbers[place]), offset)
@@ -298,7 +314,14 @@ class Group:
         """Give held messages another deadline."""
         lease.extend(mask, deadline_ns)
         self._dirty[lease.epoch] = lease
-        self._expiries.add(lease.next_deadline_ns(), self.log.number, lease.epoch)
+        if lease.next_deadline_ns() < lease.due_ns:
+            self._expiries.drop()
+            self._wake_for(lease)
+        # Else what stands in the heap falls due first, and looks again.
+
+    def _wake_for(self, lease: Lease) -> None:
+        lease.due_ns = lease.next_deadline_ns()
+        self._expiries.add(lease.due_ns, self.log.number, lease.epoch)
 
     def _end(self, lease: Lease, mask: int, offsets: Sequence[int]) -> None:
         """Take note that leases have ended, and give their consumer its credit back if it has no other."""
@@ -307,6 +330,7 @@ class Group:
         epochs = self.epochs
         for offset in offsets:
             del epochs[offset]
+        self._usage.leased -= len(offsets)
         if not lease.held:
             del self.leases[lease.epoch]
             self._dirty[lease.epoch] = lease
@@ -317,19 +341,19 @@ class Group:
         if not lease.held:
             consumer.leases.pop(lease.epoch, None)
         if consumer.refill:
-            consumer.grant(len(offsets), sum(map(self.log.size, offsets)))
+            consumer.give_back(lease.epoch, len(offsets), sum(map(self.log.size, offsets)))
         self.refresh(consumer)
 
     def expire(self, epoch: int, now_ns: int, writes: list[Write]) -> int:
         """End the leases of a delivery whose deadline has come, and return how many."""
         lease = self.leases.get(epoch)
-        if lease is None:
+        if lease is None or lease.due_ns > now_ns:
             return 0
         mask = lease.expired(now_ns)
         if mask:
             self.fail(lease, mask, "lease expired", now_ns, writes)
         if lease.held:
-            self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
+            self._wake_for(lease)
         return mask.bit_count()
 
     def close_leases(self, writes: list[Write]) -> None:
@@ -356,35 +380,10 @@ class Group:
     def remove(self) -> None:
         """Give up everything: the queue is deleted."""
         self._usage.messages -= self.discipline.waiting + len(self.delayed) + len(self.epochs)
+        self._usage.leased -= len(self.epochs)
+        self._usage.failed -= len(self.attempts)
         self._usage.keys -= len(self.keys)
         self.log.remove()
-
-    # --- looking ----------------------------------------------------------------------------------------
-
-    def stats(self, *, with_keys: bool) -> QueueStats:
-        """Return the queue at a glance."""
-        return QueueStats(
-            number=self.log.number,
-            spec=self.log.spec,
-            depth=self.discipline.waiting + len(self.delayed),
-            delayed=len(self.delayed),
-            in_flight=len(self.epochs),
-            consumers=len(self.consumers),
-            active_keys=sum(1 for key in self.keys.values() if key.live) if with_keys else 0,
-            next_offset=self.log.next_offset,
-            keys=self._key_stats() if with_keys else (),
-        )
-
-    def _key_stats(self) -> tuple[KeyStats, ...]:
-        elsewhere = Counter(number for lease in self.leases.values() for number in self._held_numbers(lease))
-        elsewhere.update(self.log.key_number(offset) for offset in self.delayed)
-        stats = [
-            KeyStats(key.name, key.live - elsewhere[key.number], self.discipline.deficit(key), key.weight)
-            for key in self.keys.values()
-            if key.live
-        ]
-        stats.sort(key=lambda each: (-each.pending, each.key))
-        return tuple(stats[: limits.STATS_KEYS_MAX])
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -404,6 +403,8 @@ class Group:
         self.log.restored()
         self._restore_leases()
         self.attempts = {o: a for o, a in self.attempts.items() if self.log.time_ms(o) is not None}
+        self._usage.failed += len(self.attempts)
+        self._usage.leased += len(self.epochs)
         for offset, attempt in self.attempts.items():
             if offset not in self.epochs:
                 self.delayed[offset] = attempt.due_ns
@@ -427,6 +428,7 @@ class Group:
             waiting = [o for o in offsets if o not in elsewhere] if elsewhere else offsets
             if waiting:
                 self.discipline.restore(key, waiting)
+        self.discipline.restored()
         for key in list(self.keys.values()):
             self._forget(key)
 
@@ -450,7 +452,7 @@ class Group:
                 continue
             known = self.log.key_number
             lease.numbers = [known(o) if held >> place & 1 else 0 for place, o in enumerate(lease.offsets)]
-            self._expiries.add(lease.next_deadline_ns(), self.log.number, epoch)
+            self._wake_for(lease)
 
 
 def backoff_ms(attempts: int) -> int:

@@ -8,7 +8,17 @@ from fila.core.segment import places
 class Lease:
     """The leases of one delivery. `held` has a bit for each place whose lease has not ended."""
 
-    __slots__ = ("begun", "consumer", "deadline_ns", "deadlines_ns", "epoch", "held", "numbers", "offsets")
+    __slots__ = (
+        "begun",
+        "consumer",
+        "deadline_ns",
+        "deadlines_ns",
+        "due_ns",
+        "epoch",
+        "held",
+        "numbers",
+        "offsets",
+    )
 
     def __init__(
         self, epoch: int, consumer: int, offsets: Sequence[int], numbers: Sequence[int], deadline_ns: int
@@ -21,6 +31,8 @@ class Lease:
         # When the leases expire; `deadlines_ns` has those places that differ.
         self.deadline_ns = deadline_ns
         self.deadlines_ns: dict[int, int] = {}
+        # The time of its entry among the timers: one at most, however often leases are extended.
+        self.due_ns = deadline_ns
         self.held = (1 << len(offsets)) - 1
         # What its consumer says it is working on.
         self.begun = 0

@@ -19,8 +19,9 @@ from fila.core.fairness.wfq import Wfq
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.model import Action, Address, Discipline, QueueStats, Runs
+from fila.core.model import Action, Address, Discipline, Runs
 from fila.core.segment import places
+from fila.core.stats import queue_stats
 from fila.core.timers import Timers
 from fila.core.usage import Usage
 from fila.errors import FilaError, LimitError, MessageNotFoundError, QueueExistsError, QueueNotFoundError
@@ -57,6 +58,7 @@ class Scheduler:
             c.SettleMessages: self._settle_messages,
             c.Credit: self._credit,
             c.Begin: self._begin,
+            c.Sent: self._sent,
             c.Attach: self._attach,
             c.Detach: self._detach,
             c.CreateQueue: self._create_queue,
@@ -115,6 +117,7 @@ class Scheduler:
             return
         out = self._out
         for number, group in self._hot.items():
+            group.reconsider()
             while group.can_deliver:
                 delivery = group.deliver(self._epoch, self._now_ns)
                 if delivery is None:
@@ -211,14 +214,14 @@ class Scheduler:
 
     def _list_queues(self, command: c.ListQueues) -> None:
         self._reply(
-            command.request, tuple(self._queues[name].stats(with_keys=False) for name in sorted(self._queues))
+            command.request,
+            tuple(queue_stats(self._queues[name], with_keys=False) for name in sorted(self._queues)),
         )
 
     def _get_stats(self, command: c.GetStats) -> None:
         group = self._find(command.request, command.queue)
         if group is not None:
-            stats: QueueStats = group.stats(with_keys=True)
-            self._reply(command.request, stats)
+            self._reply(command.request, queue_stats(group, with_keys=True))
 
     # --- messages in ------------------------------------------------------------------------------------
 
@@ -300,6 +303,14 @@ class Scheduler:
                 if lease is not None:
                     lease.begun |= lease.select(position, count)
 
+    def _sent(self, command: c.Sent) -> None:
+        found = self._consumer(command.consumer)
+        if found:
+            group, consumer = found
+            consumer.sent(command.epoch)
+            group.refresh(consumer)
+            self._hot[group.log.number] = group
+
     def _detach(self, command: c.Detach) -> None:
         group = self._by_consumer.pop(command.consumer, None)
         consumer = group.consumers.get(command.consumer) if group else None
@@ -307,7 +318,8 @@ class Scheduler:
             leases = group.detach(consumer)
             if not command.keep:
                 for lease in reversed(leases):
-                    self._give_back(group, consumer, lease, lost=command.lost)
+                    seen = command.seen is None or lease.epoch <= command.seen
+                    self._give_back(group, consumer, lease, lost=command.lost and seen)
         if command.request:
             self._reply(command.request, None)
 
@@ -402,7 +414,7 @@ class Scheduler:
 
     def restore_attempt(self, record: o.PutAttempt) -> None:
         """Take back how often a message has failed."""
-        attempt = Attempt(record.attempts, record.not_before_ns, record.error)
+        attempt = Attempt(record.attempts, record.not_before_ns)
         self._by_number[record.queue].attempts[record.offset] = attempt
 
     def restore_lease(self, record: o.PutLease) -> None:
@@ -422,13 +434,14 @@ class Scheduler:
 
     # --- timers: whether an entry still means anything -----------------------------------------------------
 
-    def _lease_alive(self, queue: int, epoch: int) -> bool:
+    def _lease_alive(self, queue: int, epoch: int, due_ns: int) -> bool:
         group = self._by_number.get(queue)
-        return group is not None and epoch in group.leases
+        lease = group.leases.get(epoch) if group else None
+        return lease is not None and lease.due_ns == due_ns
 
-    def _delay_alive(self, queue: int, offset: int) -> bool:
+    def _delay_alive(self, queue: int, offset: int, due_ns: int) -> bool:
         group = self._by_number.get(queue)
-        return group is not None and offset in group.delayed
+        return group is not None and group.delayed.get(offset) == due_ns
 
 
 NO_RUNS = Runs((), (), ())

@@ -15,7 +15,7 @@ SWEEP_MIN = 1_024
 class Timers:
     """Subjects of queues, by the time that they fall due."""
 
-    def __init__(self, alive: Callable[[int, int], bool]) -> None:
+    def __init__(self, alive: Callable[[int, int, int], bool]) -> None:
         self._alive = alive
         self._heap: list[Entry] = []
         self._ties = 0
@@ -30,7 +30,7 @@ class Timers:
         """Take note that one entry has lost its meaning."""
         self._dropped += 1
         if self._dropped > SWEEP_MIN and self._dropped * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if self._alive(entry[2], entry[3])]
+            self._heap = [entry for entry in self._heap if self._alive(entry[2], entry[3], entry[0])]
             heapify(self._heap)
             self._dropped = 0
 

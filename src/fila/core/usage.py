@@ -6,10 +6,13 @@ from fila import limits
 class Usage:
     """Counts over all queues."""
 
-    __slots__ = ("keys", "messages", "queues", "segments")
+    __slots__ = ("failed", "keys", "leased", "messages", "queues", "segments")
 
     def __init__(self) -> None:
+        # Unfinished messages; those of them that are leased; those that have failed before.
         self.messages = 0
+        self.leased = 0
+        self.failed = 0
         self.keys = 0
         self.segments = 0
         self.queues = 0
@@ -20,6 +23,8 @@ class Usage:
         segments = max(0, self.segments - self.queues) + (messages >> limits.SEGMENT_BITS)
         return (
             (self.messages + messages) * limits.MESSAGE_MEMORY_BYTES
+            + self.leased * limits.LEASE_MEMORY_BYTES
+            + self.failed * limits.ATTEMPT_MEMORY_BYTES
             + segments * limits.SEGMENT_MEMORY_BYTES
             + (self.keys + keys) * limits.KEY_MEMORY_BYTES
             + self.queues * limits.QUEUE_MEMORY_BYTES

@@ -10,6 +10,7 @@ import grpc
 
 from fila import limits
 from fila.broker.loop import Broker
+from fila.core.commands import Sent
 from fila.errors import FilaError, InvalidArgumentError
 from fila.server.call import Call, Handler, checked_queue, decode, refuse, write_frame
 from fila.server.consumer import Consumer
@@ -22,6 +23,7 @@ class _ConsumeStream:
     """One classic consumer."""
 
     def __init__(self, broker: Broker, call: Call, queue: str) -> None:
+        self._broker = broker
         self._call = call
         self._wake = asyncio.Event()
         self._consumer = Consumer(broker, queue, self._wake)
@@ -56,12 +58,15 @@ class _ConsumeStream:
     async def _write_delivery(self) -> None:
         delivery, bodies = self._consumer.deliveries[0]
         self._written = 0
+        self._consumer.begin_write(delivery)
         for frame in message_frames(delivery, bodies):
             # A frame on its way may have arrived: it counts as written.
             self._written += 1
             await write_frame(self._call, frame)
         self._consumer.deliveries.popleft()
         self._written = 0
+        # Only now its leases give room for others: else a client that does not read would have more and more waiting here.
+        self._broker.submit(Sent(self._consumer.number, delivery.epoch))
 
     def _error(self) -> FilaError | None:
         return self._stopping or self._consumer.error

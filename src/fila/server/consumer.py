@@ -27,6 +27,8 @@ class Consumer:
         self._left = False
         self._kept = False
         self.number = broker.open_consumer(self)
+        # The last delivery of which anything may have reached the client.
+        self._seen = 0
         self.deliveries: deque[tuple[Delivery, list[bytes]]] = deque()
         self.error: FilaError | None = None
         self.gone = False
@@ -46,6 +48,10 @@ class Consumer:
         """Hear that this consumer must end: its queue is gone, or the broker stops or has failed."""
         self.error = error
         self._wake.set()
+
+    def begin_write(self, delivery: Delivery) -> None:
+        """Take note that a delivery may reach the client from now on."""
+        self._seen = delivery.epoch
 
     async def attach(self, *, credit_messages: int, credit_bytes: int, refill: bool = False) -> Attached:
         """Begin to consume. Raises QueueNotFoundError and whatever else the core answers."""
@@ -95,7 +101,7 @@ class Consumer:
             return
         request = self._broker.expect(self._gone)
         try:
-            self._broker.submit(Detach(request, self.number, lost=lost, keep=keep))
+            self._broker.submit(Detach(request, self.number, lost=lost, keep=keep, seen=self._seen))
         except FilaError:
             # The broker has stopped: what is leased is its own to end.
             self._gone()

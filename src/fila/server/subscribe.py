@@ -89,6 +89,7 @@ class _SubscribeStream:
     async def _write_delivery(self) -> None:
         delivery, bodies = self._consumer.deliveries.popleft()
         size = sum(delivery.sizes)
+        self._consumer.begin_write(delivery)
         self._credit.delivered(len(delivery.offsets), size)
         settled = self._take_confirmation() if self._settling.is_ready() else b""
         await write_frame(self._call, delivery_frame(delivery, bodies, settled))

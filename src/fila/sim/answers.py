@@ -16,6 +16,7 @@ from fila.core.commands import (
     GetStats,
     ListQueues,
     PurgeQueue,
+    Sent,
     SettleMessages,
     SettleRuns,
 )
@@ -48,6 +49,7 @@ class Answers:
             Attach: self._attach,
             Credit: self._credit,
             Begin: self._begin,
+            Sent: self._sent,
             Detach: self._detach,
             SettleRuns: self._settle_runs,
             SettleMessages: self._settle_messages,
@@ -205,6 +207,14 @@ class Answers:
             consumer.bytes += command.bytes
         return False
 
+    def _sent(self, command: Sent) -> bool:
+        consumer = self._checker.consumers.get(command.consumer)
+        if consumer is not None:
+            messages, byte_count = consumer.unsent.pop(command.epoch, (0, 0))
+            consumer.messages += messages
+            consumer.bytes += byte_count
+        return False
+
     def _begin(self, command: Begin) -> bool:
         consumer = self._checker.consumers.get(command.consumer)
         if consumer is not None:
@@ -227,7 +237,7 @@ class Answers:
         held = list(consumer.held.values())
         consumer.attached = False
         if not command.keep:
-            lost = [message for message in held if command.lost and (message.begun or not consumer.begun)]
+            lost = [message for message in held if _is_lost(message, consumer, command)]
             released = [message for message in held if message not in lost]
             # Not ordered: which of a consumer's leases ends first is nobody's promise.
             queue = consumer.queue
@@ -365,6 +375,12 @@ class Answers:
         ):
             return None
         return message
+
+
+def _is_lost(message: Message, consumer: ConsumerModel, command: Detach) -> bool:
+    """Whether the end of its consumer counts against a message: it was sent, and may have been begun."""
+    seen = command.seen is None or message.epoch <= command.seen
+    return command.lost and seen and (message.begun or not consumer.begun)
 
 
 def _stats(queue: QueueModel, found: QueueStats) -> QueueStats:

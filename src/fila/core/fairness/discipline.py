@@ -72,6 +72,9 @@ class Discipline(Protocol):
     def restore(self, key: Key, offsets: Iterable[int]) -> None:
         """Take back what a key had waiting. It has its place among the others, and is not new."""
 
+    def restored(self) -> None:
+        """Hear that all keys are back."""
+
     def take(self, count: int, bytes_max: int, force: bool) -> tuple[list[int], list[int]]:
         """Remove and return up to `count` messages, as offsets and key numbers, in the order of service.
 

@@ -98,6 +98,9 @@ class Drr:
         key.active = True
         self._join(key)
 
+    def restored(self) -> None:
+        pass
+
     def deficit(self, key: Key) -> int:
         if not key.in_round or key is self._current:
             return key.deficit

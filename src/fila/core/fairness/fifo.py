@@ -38,8 +38,13 @@ class Fifo:
         self._lane.appendleft(offset)
 
     def restore(self, key: Key, offsets: Iterable[int]) -> None:
+        self._lane.extend(offsets)
+
+    def restored(self) -> None:
         # Keys come back one after the other; the order of arrival is that of the offsets.
-        self._lane = deque(sorted([*self._lane, *offsets]))
+        offsets = sorted(self._lane)
+        self._lane.clear()
+        self._lane.extend(offsets)
 
     def take(self, count: int, bytes_max: int, force: bool) -> tuple[list[int], list[int]]:
         lane, segments = self._lane, self._log.segments

@@ -60,6 +60,9 @@ class Wfq:
         self.waiting += len(key.lane)
         self._activate(key)
 
+    def restored(self) -> None:
+        pass
+
     def _activate(self, key: Key) -> None:
         if key.lane and not key.active:
             key.active = True
