@@ -6,6 +6,7 @@ when the code around them changes.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -335,7 +336,7 @@ def release_counts_an_attempt():
             release(group, lease, mask)
             for place in places(mask):
                 before = group.attempts.get(lease.offsets[place])
-                group.attempts[lease.offsets[place]] = Attempt(before.count + 1 if before else 1, 0, "")
+                group.attempts[lease.offsets[place]] = Attempt(before.count + 1 if before else 1, 0)
 
         return wrong
 
@@ -479,6 +480,17 @@ def begun_ignored():
 
 
 @planted
+def unseen_deliveries_count_as_lost():
+    """A lost consumer pays for deliveries that never left the broker."""
+
+    def wrapped(detach):
+        return lambda scheduler, command: detach(scheduler, replace(command, seen=None))
+
+    with replaced(Scheduler, "_detach", wrapped):
+        yield
+
+
+@planted
 def purge_removes_leased():
     """Purging takes from consumers what they work on."""
 
@@ -522,6 +534,20 @@ def byte_credit_ignored():
         return lambda consumer, messages, _byte_count: spend(consumer, messages, 0)
 
     with replaced(Consumer, "spend", wrapped):
+        yield
+
+
+@planted
+def credit_back_before_the_delivery_was_sent():
+    """A consumer that does not read is leased more and more."""
+    with patch.object(Consumer, "give_back", lambda consumer, _epoch, *credit: consumer.grant(*credit)):
+        yield
+
+
+@planted
+def credit_not_back_after_the_delivery_was_sent():
+    """What ended before its delivery was sent is never given back."""
+    with patch.object(Consumer, "sent", lambda consumer, epoch: consumer._unsent.pop(epoch, None)):
         yield
 
 

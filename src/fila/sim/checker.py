@@ -178,15 +178,20 @@ class Checker:
         return True
 
     def end_lease(self, message: Message) -> None:
-        """Take a lease away; a consumer with `refill` gets credit back for it."""
+        """Take a lease away; a consumer with `refill` gets credit back for it, once its delivery is on its way."""
         self.journal.save(message)
-        consumer = message.consumer
+        consumer, epoch = message.consumer, message.epoch
         message.epoch = 0
         message.begun = False
         message.consumer = None
         if consumer is not None:
             del consumer.held[message.queue.number, message.offset]
-            if consumer.refill and consumer.attached:
+            if not consumer.refill or not consumer.attached:
+                return
+            if epoch in consumer.unsent:
+                messages, byte_count = consumer.unsent[epoch]
+                consumer.unsent[epoch] = (messages + 1, byte_count + message.size)
+            else:
                 consumer.messages += 1
                 consumer.bytes += message.size
 
@@ -254,6 +259,8 @@ class Checker:
         self.delivered_messages += count
         if consumer.once:
             self.detach(consumer)
+        elif consumer.refill:
+            consumer.unsent[delivery.epoch] = (0, 0)
 
     def _check_credit(self, consumer: ConsumerModel, count: int, byte_count: int) -> None:
         if count > consumer.messages:
@@ -319,7 +326,11 @@ class Checker:
             if not queue.counts[State.WAITING]:
                 continue
             for consumer in queue.consumers.values():
-                if consumer.messages > 0 and (not consumer.held or consumer.bytes >= queue.body_bytes_max):
+                if (
+                    consumer.messages > 0
+                    and consumer.bytes > 0
+                    and (not consumer.held or consumer.bytes >= queue.body_bytes_max)
+                ):
                     raise Violation(
                         "work conservation",
                         f"queue {queue.spec.name!r} has {queue.counts[State.WAITING]} waiting, and consumer"

@@ -90,7 +90,18 @@ class KeyModel:
 class ConsumerModel:
     """A consumer and what it may still receive."""
 
-    __slots__ = ("attached", "begun", "bytes", "held", "messages", "number", "once", "queue", "refill")
+    __slots__ = (
+        "attached",
+        "begun",
+        "bytes",
+        "held",
+        "messages",
+        "number",
+        "once",
+        "queue",
+        "refill",
+        "unsent",
+    )
 
     def __init__(self, number: int, queue: "QueueModel", messages: int, byte_count: int) -> None:
         self.number = number
@@ -102,6 +113,8 @@ class ConsumerModel:
         self.attached = True
         # Whether it ever reported what it has begun.
         self.begun = False
+        # With `refill`: deliveries not on their way yet, with the messages and bytes of their leases that ended meanwhile.
+        self.unsent: dict[int, tuple[int, int]] = {}
         # Leases it holds, by (queue number, offset), in the order of delivery.
         self.held: dict[tuple[int, int], Message] = {}
 

@@ -292,7 +292,14 @@ class Workload:
         self.consumers.pop(consumer, None)
         ending = random.random()
         request = self._next_request() if random.random() < 0.5 else 0
-        return Detach(request, consumer, lost=ending < 0.4, keep=ending > 0.7)
+        seen = random.choice([0, *(held.delivery.epoch for held in self._held if held.consumer == consumer)])
+        return Detach(
+            request,
+            consumer,
+            lost=ending < 0.4,
+            keep=ending > 0.7,
+            seen=seen if random.random() < 0.3 else None,
+        )
 
     def _pick_consumer(self) -> int | None:
         return self._random.choice(list(self.consumers)) if self.consumers else None
