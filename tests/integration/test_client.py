@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fila import AsyncClient, assembly
-from fila.client.batching import MESSAGES_HELD_MAX
+from fila import AsyncClient, assembly, limits
 from fila.client.values import NewMessage
 from fila.config import ServerSettings, Settings, StorageSettings
 from fila.errors import (
@@ -119,7 +118,7 @@ async def test_room_holds_back_a_loop_that_awaits_nothing_else(client):
 async def test_flood_without_room_is_refused(client):
     """Bounded even if the caller does not look."""
     async with client.producer("orders") as producer:
-        for _ in range(MESSAGES_HELD_MAX):
+        for _ in range(limits.PRODUCER_MESSAGES_HELD_MAX):
             producer.send(b"x")
 
         with pytest.raises(LimitError, match="room"):

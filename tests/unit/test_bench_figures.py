@@ -9,10 +9,8 @@ import pytest
 from fila.bench.figures import Sample, median_or_none, percentile, ratio_or_none
 from fila.bench.messages import MessageSource, build_batch
 from fila.bench.process import cpu_seconds, find_listener, measure_fsync_ms, process_tree, resident_bytes
-from fila.bench.transport import SERVER_OPTIONS
 from fila.bench.workloads import Choices, choose_parameters
 from fila.errors import InvalidArgumentError
-from fila.server import grpc_server
 from fila.wire.v1.messages_pb2 import Body
 from fila.wire.v1.service_pb2 import ProduceRequest
 
@@ -73,11 +71,6 @@ def test_a_batch_of_one_key_and_weight_carries_no_columns_for_them():
     columns = ProduceRequest.FromString(build_batch([b"x"] * 3, ["a"] * 3).field).messages
 
     assert (list(columns.keys), list(columns.key_index), list(columns.weights)) == (["a"], [], [])
-
-
-def test_the_bare_server_has_the_options_of_the_broker():
-    """Else the baseline would be another server's."""
-    assert SERVER_OPTIONS == grpc_server._OPTIONS
 
 
 def test_a_process_is_read_from_outside():

@@ -3,9 +3,9 @@
 import grpc
 import pytest
 
-from fila import errors
+from fila import errors, limits
 from fila.errors import Code, FilaError, RPCError
-from fila.wire.status import STATUS_CHARACTERS_MAX, error_of, error_of_call, status_of
+from fila.wire.status import error_of, error_of_call, status_of
 
 
 def every_error():
@@ -55,7 +55,7 @@ def test_long_messages_are_cut_so_that_the_status_arrives():
     code, details = status_of(errors.InvalidArgumentError("x" * 100_000))
 
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert len(details) == STATUS_CHARACTERS_MAX
+    assert len(details) == limits.STATUS_CHARACTERS_MAX
     assert details.endswith("...")
 
 

@@ -18,7 +18,8 @@ import grpc
 from grpc import aio
 
 from fila import limits
-from fila.bench.transport import SERVER_OPTIONS, open_runner
+from fila.bench.transport import open_runner
+from fila.wire.channel import SERVER_OPTIONS
 from fila.wire.v1 import admin_pb2, messages_pb2, service_pb2
 
 MESSAGE_ID = "01890a5d-ac96-774b-bcce-b302099a8057"

@@ -9,6 +9,7 @@ import click
 
 from fila.cli.connection import addr_option, json_option, run_with_client
 from fila.cli.output import print_json
+from fila.limits import PRINT_PREFETCH_MESSAGES
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
@@ -49,10 +50,6 @@ def consume(
     run_with_client(addr, work)
 
 
-# Printing is what takes time: more ahead than this would only keep messages from other consumers.
-_PREFETCH = 100
-
-
 async def _consume(
     client: "AsyncClient",
     queue: str,
@@ -63,7 +60,7 @@ async def _consume(
     as_json: bool,
 ) -> None:
     printed = 0
-    prefetch = min(count or _PREFETCH, _PREFETCH)
+    prefetch = min(count or PRINT_PREFETCH_MESSAGES, PRINT_PREFETCH_MESSAGES)
     async with client.consume(queue, prefetch=prefetch) as consumer:
         messages = aiter(consumer)
         while count is None or printed < count:

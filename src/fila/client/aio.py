@@ -15,7 +15,6 @@ from fila.client import address
 from fila.client.batching import BatchingCore
 from fila.client.consumer import Consumer, Subscription
 from fila.client.context import Context
-from fila.client.deliveries import PREFETCH_BYTES, PREFETCH_MESSAGES
 from fila.client.leasing import Kind, UnarySettler, settle_error
 from fila.client.messages import LeasedMessage, Message, Settle, timeout_ms
 from fila.client.producer import Producer
@@ -27,6 +26,7 @@ from fila.errors import (
     QueueNotFoundError,
     UnavailableError,
 )
+from fila.wire.channel import CLIENT_OPTIONS
 from fila.wire.status import error_of, error_of_call
 from fila.wire.v1 import admin_pb2, service_pb2
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
@@ -35,8 +35,6 @@ from fila.wire.v1.service_pb2_grpc import FilaServiceStub
 if TYPE_CHECKING:
     from fila.wire.v1.admin_pb2_grpc import FilaAdminAsyncStub
     from fila.wire.v1.service_pb2_grpc import FilaServiceAsyncStub
-
-TIMEOUT_SECONDS = 30.0
 
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 ResponseT_co = TypeVar("ResponseT_co", covariant=True)
@@ -48,21 +46,11 @@ class _Method(Protocol[RequestT_contra, ResponseT_co]):
     ) -> Awaitable[ResponseT_co]: ...
 
 
-def _channel_options() -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", limits.FRAME_BYTES_MAX),
-        ("grpc.max_send_message_length", limits.FRAME_BYTES_MAX),
-        # So that a consumer that waits learns of a broker that vanished.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-    ]
-
-
 class AsyncClient(Context):
     """Talks to one broker. Use it as `async with AsyncClient(addr) as client`, or `connect` and `close`."""
 
     def __init__(
-        self, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = TIMEOUT_SECONDS
+        self, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS
     ) -> None:
         self.addr = address.target(addr)
         self._timeout_seconds = timeout_seconds
@@ -76,7 +64,7 @@ class AsyncClient(Context):
 
     @classmethod
     async def connect(
-        cls, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = TIMEOUT_SECONDS
+        cls, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS
     ) -> Self:
         """Return a client for a broker that is known to answer; raises UnavailableError if none does."""
         client = cls(addr, timeout_seconds=timeout_seconds)
@@ -109,7 +97,7 @@ class AsyncClient(Context):
         if self._closed:
             raise UnavailableError("the client is closed")
         if self._channel is None:
-            self._channel = aio.insecure_channel(self.addr, options=_channel_options())
+            self._channel = aio.insecure_channel(self.addr, options=CLIENT_OPTIONS)
             service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
             admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
             self._service_stub, self._admin_stub = service, admin
@@ -180,7 +168,11 @@ class AsyncClient(Context):
     # --- consuming ---
 
     def consume(
-        self, queue: str, *, prefetch: int = PREFETCH_MESSAGES, prefetch_bytes: int = PREFETCH_BYTES
+        self,
+        queue: str,
+        *,
+        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> Consumer:
         """Return the messages of a queue: `async for message in client.consume(queue)`.
 

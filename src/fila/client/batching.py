@@ -17,15 +17,6 @@ from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
 
-# Beyond this a larger batch saves nothing measurable and delays everyone else's commit.
-BATCH_MESSAGES = 500
-BATCH_BYTES = 512 * limits.KIB
-# Enough to keep the broker's commit busy while receipts travel.
-BATCHES_IN_FLIGHT = 8
-# What a producer holds in memory, waiting or in flight.
-MESSAGES_HELD_MAX = 10_000
-BYTES_HELD_MAX = 16 * limits.MIB
-
 
 class Batch(Pending):
     """The columns of some messages, and later where they went."""
@@ -86,11 +77,11 @@ class BatchingCore:
         self,
         queue: str,
         *,
-        batch_messages: int = BATCH_MESSAGES,
-        batch_bytes: int = BATCH_BYTES,
-        batches_in_flight: int = BATCHES_IN_FLIGHT,
-        messages_held_max: int = MESSAGES_HELD_MAX,
-        bytes_held_max: int = BYTES_HELD_MAX,
+        batch_messages: int = limits.PRODUCER_BATCH_MESSAGES,
+        batch_bytes: int = limits.PRODUCER_BATCH_BYTES,
+        batches_in_flight: int = limits.PRODUCER_BATCHES_IN_FLIGHT,
+        messages_held_max: int = limits.PRODUCER_MESSAGES_HELD_MAX,
+        bytes_held_max: int = limits.PRODUCER_BYTES_HELD_MAX,
     ) -> None:
         self.queue = queue
         self._batch_messages = batch_messages

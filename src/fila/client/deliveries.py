@@ -23,12 +23,6 @@ from fila.wire.v1.service_pb2 import (
     SubscribeResponse,
 )
 
-PREFETCH_MESSAGES = 1_000
-PREFETCH_BYTES = 8 * limits.MIB
-
-# The broker bounds a frame that settles; errors are what makes one long.
-_FRAME_ERROR_CHARACTERS = limits.SETTLE_FRAME_BYTES_MAX // 16
-
 # What became of a place in a delivery.
 _WAITING, _BEGUN, _SETTLED, _EXPIRED = range(4)
 
@@ -172,8 +166,8 @@ class DeliveriesCore:
         queue: str,
         *,
         holder: Holder,
-        prefetch: int = PREFETCH_MESSAGES,
-        prefetch_bytes: int = PREFETCH_BYTES,
+        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> None:
         self.queue = queue
         self._holder = holder
@@ -371,7 +365,7 @@ class DeliveriesCore:
             frame = self._unsent[-1]
             if (
                 not frame.extends
-                and frame.error_characters < _FRAME_ERROR_CHARACTERS
+                and frame.error_characters < limits.SETTLE_ERRORS_CHARACTERS
                 and len(frame.nacks) < limits.SETTLE_ACTIONS_MAX
             ):
                 return frame

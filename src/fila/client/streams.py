@@ -7,15 +7,13 @@ from typing import Any, Generic, TypeVar, cast
 import grpc
 from grpc import aio
 
+from fila import limits
 from fila.client.waiting import Pending
 from fila.errors import Code, FilaError, QueueNotFoundError, RPCError, UnavailableError
 from fila.wire.status import error_of_call
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-
-# How long the broker may take to confirm what was sent last, before the stream is cut.
-CLOSE_TIMEOUT_SECONDS = 10.0
 
 
 def wait_for(pending: Pending) -> Generator[Any, None, None]:
@@ -59,7 +57,7 @@ class Pump(Generic[RequestT, ResponseT]):
             if not idle.done():
                 idle.set_result(None)
 
-    async def close(self, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
+    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
         """Write what is left, half-close, and wait until the broker has answered all of it."""
         self._closing = True
         self.wake()

@@ -11,21 +11,10 @@ from fila.server.health import SERVICE_NAME as HEALTH_NAME
 from fila.server.health import Health
 from fila.server.services import SERVICES, service_handlers
 from fila.server.streams import Streams
+from fila.wire.channel import SERVER_OPTIONS
 
 # The same messages under a second name: newer tools ask for it first.
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
-
-_OPTIONS = (
-    ("grpc.max_receive_message_length", limits.FRAME_BYTES_MAX),
-    ("grpc.max_send_message_length", limits.FRAME_BYTES_MAX),
-    # Else a second server on the same port would start, and take half of the calls.
-    ("grpc.so_reuseport", 0),
-    # Idle consumers are the rule: they may ping, and are pinged, so that both sides learn of a peer that vanished.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
 
 
 class GrpcServer:
@@ -40,7 +29,7 @@ class GrpcServer:
     ) -> None:
         self._streams = Streams()
         self._health = Health([service.full_name for service in SERVICES])
-        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=limits.CALLS_MAX)
         handlers = service_handlers(
             broker, self._streams, window_default=window_default, quantum_default=quantum_default
         )

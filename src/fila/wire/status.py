@@ -2,6 +2,7 @@
 
 import grpc
 
+from fila import limits
 from fila.errors import (
     Code,
     FilaError,
@@ -13,9 +14,6 @@ from fila.errors import (
     UnavailableError,
     UnimplementedError,
 )
-
-# A status travels in trailers, which gRPC bounds at 8 KiB and percent-encodes: a longer text would lose the status.
-STATUS_CHARACTERS_MAX = 500
 
 # What gRPC's asyncio client says when it writes to a call that has just ended; it hides the status that the call ended with.
 _LOST = "Internal error from Core"
@@ -40,9 +38,9 @@ def status_of(error: FilaError) -> tuple[grpc.StatusCode, str]:
 def short_message(error: FilaError) -> str:
     """Return the error's text, at most as long as a status can carry."""
     message = error.message
-    if len(message) <= STATUS_CHARACTERS_MAX:
+    if len(message) <= limits.STATUS_CHARACTERS_MAX:
         return message
-    return message[: STATUS_CHARACTERS_MAX - 3] + "..."
+    return message[: limits.STATUS_CHARACTERS_MAX - 3] + "..."
 
 
 def error_of(code: int, message: str, *, not_found: type[NotFoundError] = NotFoundError) -> FilaError:
