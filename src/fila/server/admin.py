@@ -3,8 +3,8 @@
 from fila.broker.loop import Broker
 from fila.core.commands import CreateQueue, DeleteQueue, GetStats, ListQueues, PurgeQueue
 from fila.core.model import Discipline, QueueSpec, QueueStats
-from fila.errors import InvalidArgumentError, UnimplementedError
-from fila.limits import VISIBILITY_TIMEOUT_MS_DEFAULT
+from fila.errors import InvalidArgumentError, LimitError, UnimplementedError
+from fila.limits import FRAME_BYTES_MAX, VISIBILITY_TIMEOUT_MS_DEFAULT
 from fila.server.call import checked_queue
 from fila.wire.v1.admin_pb2 import (
     CreateQueueRequest,
@@ -50,9 +50,9 @@ class Admin:
         return PurgeQueueResponse(purged=purged).SerializeToString()
 
     async def list_queues(self, _request: ListQueuesRequest) -> bytes:
-        """List all queues by name."""
+        """List all queues by name. Raises LimitError where the list is larger than a frame: it has no pages."""
         queues: tuple[QueueStats, ...] = await self._broker.ask(ListQueues)
-        return ListQueuesResponse(
+        frame = ListQueuesResponse(
             queues=[
                 QueueInfo(
                     name=stats.spec.name,
@@ -64,6 +64,12 @@ class Admin:
             ],
             cluster_node_count=1,
         ).SerializeToString()
+        if len(frame) > FRAME_BYTES_MAX:
+            raise LimitError(
+                f"the list of {len(queues):,} queues takes {len(frame):,} bytes, more than the {FRAME_BYTES_MAX:,} of a frame: "
+                "ask for each queue's numbers by its name, or give queues shorter names"
+            )
+        return frame
 
     async def get_stats(self, request: GetStatsRequest) -> bytes:
         """Return a queue at a glance."""
