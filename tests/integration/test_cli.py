@@ -12,8 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from fila.cli.connection import run_with_client
 from fila.cli.main import COMMANDS, main
 from fila.cli.output import print_table
+from fila.errors import Code, RPCError, UnavailableError
 
 
 def free_port():
@@ -187,9 +189,10 @@ def test_queues_are_administered(addr):
         (["queue", "create", "exit_code"], 4, "exists"),
         (["queue", "create", "a b"], 2, "space"),
         (["queue", "create", "x", "--visibility-timeout", "5"], 2, "visibility"),
-        (["queue", "inspect", "missing"], 3, "missing"),
-        (["enqueue", "missing", "x"], 3, "missing"),
-        (["consume", "missing"], 3, "missing"),
+        (["queue", "inspect", "missing"], 3, "`fila queue create NAME`"),
+        (["queue", "delete", "missing"], 3, "`fila queue list`"),
+        (["enqueue", "missing", "x"], 3, "'missing': create it first (`fila queue create NAME`"),
+        (["consume", "missing"], 3, "'missing': create it first (`fila queue create NAME`"),
         (["enqueue", "missing"], 2, "PAYLOAD"),
         (["enqueue", "missing", "x", "--header", "nothing"], 2, "NAME=VALUE"),
         (["queue", "list", "--addr", "ftp://x"], 2, "address"),
@@ -208,15 +211,45 @@ def test_exit_code_tells_the_kind_of_error(addr, arguments, code, text):
     assert "Traceback" not in finished.stderr
 
 
-def test_broker_that_is_not_there_gets_one_sentence():
+@pytest.mark.parametrize(
+    "arguments", [["queue", "list"], ["queue", "inspect", "q"], ["enqueue", "q", "x"], ["consume", "q"]]
+)
+def test_broker_that_is_not_there_gets_one_sentence(arguments):
     """With the command that starts it."""
     address = f"127.0.0.1:{free_port()}"
-    finished = fila("queue", "list", "--addr", address)
+    finished = fila(*arguments, "--addr", address)
 
     assert finished.exit_code == 6
     assert finished.stderr.splitlines() == [
         f"No broker answers at {address}: start one with `fila server`, or say where it is with --addr."
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            UnavailableError("DNS resolution failed for nowhere:5555: Domain name not found"),
+            "No broker answers at nowhere: start one with `fila server`, or say where it is with --addr.",
+        ),
+        (
+            RPCError("Deadline Exceeded", Code.DEADLINE_EXCEEDED),
+            "The broker at nowhere did not answer in time: try again, and if that does not help, see its log.",
+        ),
+        (UnavailableError("the broker stops"), "Error: the broker stops"),
+    ],
+)
+def test_what_grpc_says_of_an_address_becomes_a_sentence_with_a_remedy(capsys, error, sentence):
+    """A name that nobody knows and a broker that hangs are told apart from one that answers."""
+
+    async def fail(client):
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_with_client("nowhere", fail)
+
+    assert ended.value.code == 6
+    assert capsys.readouterr().err.splitlines() == [sentence]
 
 
 def test_help_loads_no_grpc():

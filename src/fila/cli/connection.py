@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from fila.errors import Code, FilaError
+from fila.errors import Code, FilaError, QueueNotFoundError
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
@@ -37,6 +37,9 @@ addr_option = click.option(
     metavar="HOST:PORT",
     help="Where the broker is; http://HOST:PORT is understood too.",
 )
+# What gRPC says of an address where nobody answers, or that is none.
+_ABSENT = ("failed to connect", "errors resolving", "DNS resolution failed")
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as when piped.")
 
 
@@ -65,11 +68,19 @@ async def _with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]")
 
 
 def _fail(addr: str, error: FilaError) -> NoReturn:
-    if error.code is Code.UNAVAILABLE and "failed to connect" in error.message:
-        click.echo(
-            f"No broker answers at {addr}: start one with `fila server`, or say where it is with --addr.",
-            err=True,
+    if error.code is Code.UNAVAILABLE and any(sign in error.message for sign in _ABSENT):
+        sentence = (
+            f"No broker answers at {addr}: start one with `fila server`, or say where it is with --addr."
+        )
+    elif error.code is Code.DEADLINE_EXCEEDED:
+        sentence = (
+            f"The broker at {addr} did not answer in time: try again, and if that does not help, see its log."
+        )
+    elif isinstance(error, QueueNotFoundError):
+        sentence = (
+            f"Error: {error.message} (`fila queue create NAME`; `fila queue list` shows those there are)"
         )
     else:
-        click.echo(f"Error: {error.message}", err=True)
+        sentence = f"Error: {error.message}"
+    click.echo(sentence, err=True)
     sys.exit(_EXIT_BY_CODE.get(error.code, EXIT_FAILED))
