@@ -150,6 +150,8 @@ PENDING_COMMANDS_MAX = 100_000
 # Batches of one Produce stream that are taken and not yet answered.
 PRODUCE_BATCHES_IN_FLIGHT_MAX = 64
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * MIB
+# How long a stopping broker waits for producers to end their side, so that their last receipts arrive.
+PRODUCE_STOP_GRACE_MS = 500
 # Pages read from disk, kept decoded.
 PAGE_CACHE_BYTES = 16 * MIB
 # Below this the broker takes no more messages, so that there is room for acks, a clean stop, and for the engine to rewrite its

@@ -38,7 +38,7 @@ class _Batch:
         if isinstance(reply, Enqueued):
             self.frame = produce_receipt(self.sequence, reply)
         elif isinstance(reply, FilaError):
-            self.frame = produce_refusal(self.sequence, reply.code, short_message(reply))
+            self.frame = refusal(self.sequence, reply)
         else:
             raise TypeError(f"Enqueue was answered with {reply!r}")
         self.wake.set()
@@ -57,11 +57,22 @@ class _ProduceStream:
         self._answered = asyncio.Event()
         self._room = asyncio.Event()
         self._failure: FilaError | None = None
+        self._stopping: FilaError | None = None
+        self._stop_is_told = False
         self._reader: asyncio.Task[None]
 
     def stop(self, error: FilaError) -> None:
-        """Read nothing more."""
-        self._failure = error
+        """Take nothing more, and give the producer time to end its side.
+
+        To cut it off at once would cost it the receipts that are on their way: its next write would fail, and with that
+        the whole call.
+        """
+        self._stopping = error
+        self._answered.set()
+        asyncio.get_running_loop().call_later(limits.PRODUCE_STOP_GRACE_MS / 1_000, self._cut)
+
+    def _cut(self) -> None:
+        self._failure = self._failure or self._stopping
         self._reader.cancel()
 
     async def serve(self) -> FilaError | None:
@@ -78,8 +89,12 @@ class _ProduceStream:
                 if self._reader.done() and not self._batches:
                     if self._failure is None:
                         self._reader.result()
-                    return self._failure
-                await self._answered.wait()
+                    return self._failure or self._stopping
+                if self._stopping is not None and not self._stop_is_told and not self._reader.done():
+                    self._stop_is_told = True
+                    await write_frame(self._call, refusal(0, self._stopping))
+                else:
+                    await self._answered.wait()
         finally:
             self._reader.cancel()
 
@@ -112,6 +127,14 @@ class _ProduceStream:
         elif not self._queue:
             raise InvalidArgumentError("the first batch names no queue")
         batch = _Batch(self._sequence, len(frame), self._answered)
+        if self._stopping is None:
+            self._submit(batch, request)
+        else:
+            batch.answer(self._stopping)
+        self._batches.append(batch)
+        self._bytes_in_flight += batch.size
+
+    def _submit(self, batch: _Batch, request: ProduceRequest) -> None:
         try:
             columns = read_columns(request.messages)
             command = Enqueue(
@@ -129,8 +152,11 @@ class _ProduceStream:
         except (InvalidArgumentError, LimitError, NotFoundError) as error:
             # It concerns this batch alone: the producer hears of it in its receipt, in turn.
             batch.answer(error)
-        self._batches.append(batch)
-        self._bytes_in_flight += batch.size
+
+
+def refusal(sequence: int, error: FilaError) -> bytes:
+    """Return the receipt of a batch of which nothing was taken."""
+    return produce_refusal(sequence, error.code, short_message(error))
 
 
 def produce_handler(broker: Broker, streams: Streams) -> Handler:

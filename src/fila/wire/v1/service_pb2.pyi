@@ -251,6 +251,7 @@ Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 class ProduceResponse(_message.Message):
     """The receipt of one batch: its messages are durable, or `error` says why none of them was taken. With the code
     UNAVAILABLE the outcome is unknown: the disk failed, and the messages may be there.
+    Sequence 0 is no receipt: the broker stops and takes nothing more; end your side, and the receipts still due arrive.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
