@@ -18,6 +18,7 @@ from fila import limits
 from fila.errors import ConfigError
 
 Durability = Literal["fsync", "os"]
+LogFormat = Literal["text", "json"]
 
 SYSTEM_CONFIG_PATH: Final = Path("/etc/fila/fila.toml")
 LOCAL_CONFIG_PATH: Final = Path("fila.toml")
@@ -67,11 +68,12 @@ class LuaSettings:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """Where metrics and spans go; without an endpoint nothing is measured."""
+    """Where metrics and spans go, and how logs look; without an endpoint nothing is measured."""
 
     otlp_endpoint: str | None = None
     service_name: str = "fila"
     metrics_interval_ms: int = 10_000
+    log_format: LogFormat = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "otlp_endpoint": Rule('a URL such as "http://localhost:4317"', _parse_endpoint),
         "service_name": _text("1 to 255 printable characters", r"[^\x00-\x1f\x7f]{1,255}"),
         "metrics_interval_ms": _whole_number(100, INTERVAL_MS_MAX),
+        "log_format": _one_of("text", "json"),
     },
 }
 
@@ -256,13 +259,15 @@ def _read_file(path: Path) -> dict[tuple[str, str], object]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text at byte {error.start}: save it as UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+        raise ConfigError(
+            f'{path} is not valid TOML: {error}: correct that place; a section is [name], a key name = 1 or name = "text".'
+        ) from error
 
     values: dict[tuple[str, str], object] = {}
     for section, table in document.items():
         if section not in RULES and section not in PROTECTIONS:
             raise ConfigError(
-                f'Unknown section "{section}" in {path}{_suggestion(section, [*RULES, *PROTECTIONS])}.'
+                f'Unknown section "{section}" in {path}{_suggestion(section, [*RULES, *PROTECTIONS])}'
             )
         if not isinstance(table, dict):
             raise ConfigError(
@@ -282,7 +287,7 @@ def _checked(section: str, key: str, value: object, origin: str) -> object:
     rule = RULES.get(section, {}).get(key)
     if rule is None:
         known = [*RULES.get(section, {}), *PROTECTIONS.get(section, {})]
-        raise ConfigError(f'Unknown key "{key}" in [{section}] in {origin}{_suggestion(key, known)}.')
+        raise ConfigError(f'Unknown key "{key}" in [{section}] in {origin}{_suggestion(key, known)}')
     setting = rule.parse(value)
     if setting is None:
         raise ConfigError(f"[{section}] {key} = {_shown(value)} in {origin} must be {rule.allowed}.")
@@ -298,8 +303,9 @@ def _unprotected(what: str, promise: str, origin: str) -> ConfigError:
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
+    """Return the end of the sentence. A word may be known for several reasons, and is named once."""
     close = get_close_matches(word, known, n=1)
-    return f': did you mean "{close[0]}"' if close else f"; known are {', '.join(known)}"
+    return f': did you mean "{close[0]}"?' if close else f"; known are {', '.join(dict.fromkeys(known))}."
 
 
 def _shown(value: object) -> str:

@@ -141,12 +141,13 @@ def test_sample_configuration_starts_the_server_without_a_collector(tmp_path):
     [
         (
             "[server]\nlisten_adr = 'x'\n",
-            'Unknown key "listen_adr" in [server] in {}: did you mean "listen_addr".',
+            'Unknown key "listen_adr" in [server] in {}: did you mean "listen_addr"?',
         ),
-        ("[storag]\n", 'Unknown section "storag" in {}: did you mean "storage".'),
+        ("[storag]\n", 'Unknown section "storag" in {}: did you mean "storage"?'),
         ("[scheduler]\nquantum = 0\n", "[scheduler] quantum = 0 in {} must be a whole number from 1 to"),
         ("[storage]\ndurability = 'no'\n", '[storage] durability = "no" in {} must be "fsync" or "os"'),
         ("[server\n", "{} is not valid TOML"),
+        ("[storage]\ndata_dir = ''\n", '[storage] data_dir = "" in {} must be the path of a directory'),
         ("[tls]\nserver_cert = 'x'\n", "does not encrypt connections: remove the setting"),
     ],
 )
@@ -166,6 +167,15 @@ def test_configuration_file_that_is_missing_is_refused(tmp_path):
 
     assert code == 2
     assert "Cannot read missing.toml: No such file or directory" in sentence
+
+
+def test_empty_data_directory_is_refused(tmp_path):
+    """An unset variable of a shell is no wish for the working directory."""
+    code, sentence = refused(tmp_path, "--data-dir", "")
+
+    assert code == 2
+    assert '[storage] data_dir = "" in the command line must be the path of a directory' in sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["errors.txt"]
 
 
 def test_second_server_on_the_same_data_is_refused(tmp_path):

@@ -40,7 +40,7 @@ def refusal(tmp_path, text=None, **sources):
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text, **sources)
     assert "\n" not in caught.value.message
-    assert caught.value.message.endswith(".")
+    assert caught.value.message.endswith((".", "?"))
     return caught.value.message
 
 
@@ -84,6 +84,11 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path):
     assert settings.scheduler.quantum == 7
 
 
+def test_an_empty_directory_on_the_command_line_is_refused(tmp_path):
+    """An unset shell variable must not put the store into the working directory."""
+    assert 'data_dir = ""' in refusal(tmp_path, overrides={"storage.data_dir": ""})
+
+
 def test_the_working_directory_beats_the_system_and_a_named_file_beats_both(tmp_path):
     """Exactly one file is read."""
     system, local, named = tmp_path / "etc" / "fila.toml", tmp_path / "fila.toml", tmp_path / "named.toml"
@@ -108,12 +113,16 @@ def test_an_empty_variable_is_not_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[schedular]\nquantum = 1\n", ['section "schedular"', 'did you mean "scheduler"', "fila.toml"]),
+        ("[schedular]\nquantum = 1\n", ['section "schedular"', 'did you mean "scheduler"?', "fila.toml"]),
         (
             "[scheduler]\nquantun = 1\n",
-            ['key "quantun"', "[scheduler]", 'did you mean "quantum"', "fila.toml"],
+            ['key "quantun"', "[scheduler]", 'did you mean "quantum"?', "fila.toml"],
         ),
         ("[scheduler]\nxyz = 1\n", ['key "xyz"', "known are quantum, consumer_window"]),
+        (
+            "[unheard]\n",
+            ['section "unheard"', "; known are server, storage, scheduler, lua, telemetry, auth, tls."],
+        ),
         ("[storage]\nlisten_addr = 1\n", ['key "listen_addr"', "[storage]"]),
         ("[scheduler]\nquantum = 0\n", ["quantum = 0", "whole number from 1 to", "fila.toml"]),
         ("[scheduler]\nquantum = 2.5\n", ["quantum = 2.5", "whole number"]),
@@ -125,9 +134,10 @@ def test_an_empty_variable_is_not_set(tmp_path):
         ('[telemetry]\notlp_endpoint = "localhost:4317"\n', ['"localhost:4317"', "a URL such as"]),
         ('[telemetry]\nservice_name = ""\n', ['service_name = ""', "printable"]),
         ("[telemetry]\nmetrics_interval_ms = 1\n", ["metrics_interval_ms = 1", "from 100 to"]),
+        ('[telemetry]\nlog_format = "xml"\n', ['log_format = "xml"', '"text" or "json"']),
         ("[lua]\ndefault_timeout_ms = -1\n", ["default_timeout_ms = -1", "from 1 to"]),
         ("server = 3\n", ["server = 3", "[server]"]),
-        ("[server\n", ["not valid TOML", "fila.toml"]),
+        ("[server\n", ["not valid TOML", "fila.toml", "line 1", "correct that place"]),
     ],
 )
 def test_a_wrong_file_is_refused_with_key_value_place_and_remedy(tmp_path, text, parts):

@@ -18,10 +18,14 @@ from fila.errors import ConfigError, FilaError
     type=click.Path(path_type=Path),
     help="The settings file.  [default: fila.toml here, else /etc/fila/fila.toml, else none]",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:5555]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where to listen.  [env: FILA_LISTEN_ADDR; default: 127.0.0.1:5555]",
+)
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    metavar="PATH",
     help="Where the messages are kept.  [env: FILA_DATA_DIR; default: data]",
 )
 @click.option(
@@ -30,7 +34,7 @@ from fila.errors import ConfigError, FilaError
     help="Whether a message counts as kept on disk or in the system's cache.  [default: fsync]",
 )
 def server(
-    *, config_path: Path | None, listen: str | None, data_dir: Path | None, durability: str | None
+    *, config_path: Path | None, listen: str | None, data_dir: str | None, durability: str | None
 ) -> None:
     """Start a broker. It stops on SIGTERM and SIGINT, when what was taken is durable.
 
