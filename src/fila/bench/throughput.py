@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections.abc import Awaitable, Callable
 
 from fila.bench.figures import Sample
 from fila.bench.load import ProduceStream, SubscribeStream
@@ -25,18 +26,13 @@ async def run_produce(session: Session) -> tuple[Figures, Figures]:
     """One producer, batches in flight; the latencies are from sending a batch to its receipt."""
     parameters = session.parameters
 
-    async def measure(subject: Subject) -> Sample:
-        queue = await subject.create_queue()
+    async def measure(subject: Subject, queue: str) -> Sample:
         batches = make_batches(parameters)
         if parameters.messages is None:
-            sample = await fill_for(subject, queue, batches, parameters.seconds)
-        else:
-            sample = await fill(subject, queue, batches, parameters.messages)
-        await subject.delete_queue(queue)
-        return sample
+            return await fill_for(subject, queue, batches, parameters.seconds)
+        return await fill(subject, queue, batches, parameters.messages)
 
-    broker, bare = await session.measure_both(measure)
-    return throughput_figures(broker), baseline_figures(broker, bare)
+    return await _compare(session, measure)
 
 
 async def run_consume(session: Session) -> tuple[Figures, Figures]:
@@ -44,38 +40,29 @@ async def run_consume(session: Session) -> tuple[Figures, Figures]:
     parameters = session.parameters
     messages = parameters.messages or 0
 
-    async def measure(subject: Subject) -> Sample:
-        queue = await subject.create_queue()
+    async def measure(subject: Subject, queue: str) -> Sample:
         filled = await fill(subject, queue, make_batches(parameters), messages)
         await session.wait_until_quiet()
-        sample = await drain(subject, queue, filled.messages)
-        await subject.delete_queue(queue)
-        return sample
+        return await drain(subject, queue, filled.messages)
 
-    broker, bare = await session.measure_both(measure)
-    return throughput_figures(broker), baseline_figures(broker, bare)
+    return await _compare(session, measure)
 
 
 async def run_both(session: Session) -> tuple[Figures, Figures]:
     """A producer and a consumer at once; the latencies are from sending a batch to its receipt."""
     parameters = session.parameters
 
-    async def measure(subject: Subject) -> Sample:
-        queue = await subject.create_queue()
-        sample = await pass_through(subject, queue, make_batches(parameters), parameters.seconds)
-        await subject.delete_queue(queue)
-        return sample
+    async def measure(subject: Subject, queue: str) -> Sample:
+        return await pass_through(subject, queue, make_batches(parameters), parameters.seconds)
 
-    broker, bare = await session.measure_both(measure)
-    return throughput_figures(broker), baseline_figures(broker, bare)
+    return await _compare(session, measure)
 
 
 async def run_unary(session: Session) -> tuple[Figures, Figures]:
     """64 Enqueue calls in flight; the latencies are those of the calls."""
     parameters = session.parameters
 
-    async def measure(subject: Subject) -> Sample:
-        queue = await subject.create_queue()
+    async def measure(subject: Subject, queue: str) -> Sample:
         stub, source = subject.stub(), make_source(parameters)
         warm_up_s = min(parameters.seconds * WARM_UP_SHARE, WARM_UP_S_MAX)
         await enqueue_each(stub, itertools.repeat(queue), source, seconds=warm_up_s)
@@ -88,11 +75,9 @@ async def run_unary(session: Session) -> tuple[Figures, Figures]:
                 times_s = await enqueue_each(stub, itertools.repeat(queue, parameters.messages), source)
             sample.messages = len(times_s)
         sample.latencies_s = times_s
-        await subject.delete_queue(queue)
         return sample
 
-    broker, bare = await session.measure_both(measure)
-    return throughput_figures(broker), baseline_figures(broker, bare)
+    return await _compare(session, measure)
 
 
 async def run_latency(session: Session) -> tuple[Figures, Figures]:
@@ -139,3 +124,18 @@ async def run_latency(session: Session) -> tuple[Figures, Figures]:
     return results, baseline_figures(broker, bare) | latency_figures(
         by_call[session.bare.address], prefix="enqueue_"
     )
+
+
+async def _compare(
+    session: Session, measure: Callable[[Subject, str], Awaitable[Sample]]
+) -> tuple[Figures, Figures]:
+    """Measure both servers, each time on a queue of its own, and return what the broker did and what the bare server."""
+
+    async def measure_on_queue(subject: Subject) -> Sample:
+        queue = await subject.create_queue()
+        sample = await measure(subject, queue)
+        await subject.delete_queue(queue)
+        return sample
+
+    broker, bare = await session.measure_both(measure_on_queue)
+    return throughput_figures(broker), baseline_figures(broker, bare)
