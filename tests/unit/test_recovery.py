@@ -125,6 +125,12 @@ DAMAGE = {
         records.encode_row(records.Row(*row(1, 1_020, 9)[2:])),
         "beyond its segment",
     ),
+    "row that begins in another": (
+        Family.INDEX,
+        keys.offset_key(1, 3),
+        records.encode_row(records.Row(*row(1, 3, 1)[2:])),
+        "index record 000000010000000000000003 overlaps the row before it",
+    ),
     "row with a short key": (
         Family.INDEX,
         b"\x00",

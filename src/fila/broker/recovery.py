@@ -149,6 +149,8 @@ class _Reading:
     def rows(self) -> tuple[int, int]:
         rows = messages = 0
         restore = self._scheduler.restore_row
+        # Where the row before ended, and of which queue it was.
+        before = (0, 0)
         for key, value in self._store.scan(Family.INDEX):
             try:
                 queue, first = keys.split_offset_key(key)
@@ -160,6 +162,9 @@ class _Reading:
             place = first % limits.SEGMENT_MESSAGES
             if place + row.length > limits.SEGMENT_MESSAGES:
                 raise corrupt(Family.INDEX, key, "reaches beyond its segment")
+            if (queue, first) < before:
+                raise corrupt(Family.INDEX, key, "overlaps the row before it")
+            before = (queue, first + row.length)
             restore(PutRow(queue, first, *row))
             rows += 1
             messages += row.length
