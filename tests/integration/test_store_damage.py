@@ -438,3 +438,20 @@ def test_a_failed_store_gives_its_directory_back(tmp_path):
 
     RocksStore(tmp_path / "data").close()
     assert "restore the data directory" in kept.value.message
+
+
+def test_free_room_that_cannot_be_seen_is_said_and_breaks_nothing(tmp_path, monkeypatch):
+    """An error of the system is one of the port, and the store takes part all the same."""
+    store = RocksStore(tmp_path / "data")
+
+    def fail(_path):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+    with pytest.raises(StoreError, match=r"free room .* Input/output error: check the disk"):
+        store.free_bytes()
+
+    put(store, 0)
+    store.sync()
+    store.close()
+    assert found(tmp_path / "data") == [0]

@@ -210,7 +210,10 @@ class RocksStore:
 
     def free_bytes(self) -> int:
         """Return how much room the file system has left for us."""
-        return shutil.disk_usage(self._path).free
+        try:
+            return shutil.disk_usage(self._path).free
+        except OSError as error:
+            raise self._failed("see the free room of", error) from error
 
     def close(self) -> None:
         """Close the directory; a sync under way is waited for, unfinished scans end."""

@@ -54,7 +54,7 @@ class Store(Protocol):
         """Begin to give the space of deleted keys back, because room is short. Returns at once. Raises StoreError."""
 
     def free_bytes(self) -> int:
-        """Return how much room is left."""
+        """Return how much room is left. Raises StoreError; the engine takes part all the same."""
 
     def close(self) -> None:
         """Give the store back. It may be opened again at once."""
