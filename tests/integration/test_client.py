@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -496,3 +496,32 @@ def test_address_that_is_none_is_refused(addr):
     """Before gRPC takes it for a name and waits."""
     with pytest.raises(InvalidArgumentError, match="address"):
         AsyncClient(addr)
+
+
+def test_stopping_broker_owes_no_receipt(tmp_path):
+    """Every message that a stopping broker has stored has its receipt, and no other has one."""
+    receipts = []
+
+    async def produce(client):
+        async with client.producer("orders") as producer:
+            while True:
+                await producer.room()
+                receipts.append(producer.send(bytes(1_000)))
+
+    async def run():
+        async with AsyncExitStack() as brokers:
+            running = await brokers.enter_async_context(broker(tmp_path / "data"))
+            async with AsyncClient(running.address) as client:
+                await client.create_queue("orders")
+                producing = asyncio.create_task(produce(client))
+                while len(receipts) < 5_000:
+                    await asyncio.sleep(0)
+                await brokers.aclose()
+                with pytest.raises(UnavailableError):
+                    await producing
+                results = await asyncio.gather(*receipts, return_exceptions=True)
+        async with broker(tmp_path / "data") as running, AsyncClient(running.address) as client:
+            stored = (await client.stats("orders")).depth
+        assert stored == sum(isinstance(result, str) for result in results) > 0
+
+    asyncio.run(run())

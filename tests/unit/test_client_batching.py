@@ -137,7 +137,24 @@ def test_refused_batch_fails_alone():
     assert later.error is None
 
 
-@pytest.mark.parametrize("sequence", [0, 2])
+def test_stopping_broker_still_answers_what_is_in_flight():
+    """What was sent gets its receipt; what was not sent fails at once, and nothing more goes in."""
+    core = BatchingCore("orders")
+    sent = core.add(b"a")
+    request = core.next_request()
+    unsent = core.add(b"b")
+
+    core.on_response(ProduceResponse(sequence=0, error_code=14, error="the broker is shutting down"))
+
+    assert core.next_request() is None
+    assert isinstance(unsent.error, UnavailableError)
+    with pytest.raises(UnavailableError):
+        core.add(b"c")
+    core.on_response(receipt(request))
+    assert sent.error is None
+
+
+@pytest.mark.parametrize("sequence", [2, 3])
 def test_receipt_out_of_turn_ends_the_producer(sequence):
     """Receipts come in order: anything else would resolve the wrong messages."""
     core = BatchingCore("orders")

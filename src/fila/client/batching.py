@@ -202,6 +202,9 @@ class BatchingCore:
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt and resolve its batch."""
+        if not response.sequence:
+            self.stop(error_of(response.error_code, response.error, not_found=QueueNotFoundError))
+            return
         if not self._in_flight or self._in_flight[0].sequence != response.sequence:
             self.fail(
                 RPCError(
@@ -221,18 +224,24 @@ class BatchingCore:
         batch.enqueued_at_ms = response.enqueued_at_ms
         self._resolve(batch, error)
 
-    def fail(self, error: FilaError) -> None:
-        """The stream is gone: what has no receipt will not get one."""
+    def stop(self, error: FilaError) -> None:
+        """The broker takes nothing more: what is not sent fails, what is in flight gets its receipts."""
         if self.failed is not None:
             return
         self.failed = error
-        left = [*self._in_flight, *self._full, self._open]
-        self._in_flight.clear()
+        left = [*self._full, self._open]
         self._full.clear()
         self._open = Batch()
         for batch in left:
             if batch.count:
                 self._resolve(batch, error)
+
+    def fail(self, error: FilaError) -> None:
+        """The stream is gone: what has no receipt will not get one."""
+        in_flight, self._in_flight = self._in_flight, deque()
+        self.stop(error)
+        for batch in in_flight:
+            self._resolve(batch, error)
 
     def _resolve(self, batch: Batch, error: FilaError | None) -> None:
         self.messages_held -= batch.count

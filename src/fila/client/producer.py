@@ -139,6 +139,8 @@ class Producer(Context):
 
     def _on_response(self, response: ProduceResponse) -> None:
         self._core.on_response(response)
+        if self._core.failed is not None and self._pump is not None:
+            self._pump.half_close()
         self._after_progress()
 
     def _on_end(self, error: FilaError) -> None:

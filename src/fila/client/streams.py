@@ -57,10 +57,14 @@ class Pump(Generic[RequestT, ResponseT]):
             if not idle.done():
                 idle.set_result(None)
 
-    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
-        """Write what is left, half-close, and wait until the broker has answered all of it."""
+    def half_close(self) -> None:
+        """Write what is left and end our side; the reader goes on."""
         self._closing = True
         self.wake()
+
+    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
+        """Write what is left, half-close, and wait until the broker has answered all of it."""
+        self.half_close()
         try:
             await asyncio.wait([self._reader], timeout=timeout_seconds)
         finally:
