@@ -19,7 +19,7 @@ from fila.core.fairness.wfq import Wfq
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.model import Action, Address, Discipline, Runs
+from fila.core.model import NO_RUNS, Action, Address, Discipline, Runs
 from fila.core.segment import places
 from fila.core.stats import queue_stats
 from fila.core.timers import Timers
@@ -442,9 +442,6 @@ class Scheduler:
     def _delay_alive(self, queue: int, offset: int, due_ns: int) -> bool:
         group = self._by_number.get(queue)
         return group is not None and group.delayed.get(offset) == due_ns
-
-
-NO_RUNS = Runs((), (), ())
 
 
 def no_queue(name: str) -> QueueNotFoundError:
