@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from fila import limits
 from fila.broker.bodies import Bodies
@@ -24,21 +24,27 @@ from fila.broker.commit import Committer
 from fila.broker.recovery import Recovered, recover
 from fila.broker.reports import Reports
 from fila.broker.sinks import Sink
+from fila.broker.space import Space, seen_free_bytes
 from fila.core.commands import Attach, Command, CreateQueue, Detach, Enqueue
-from fila.core.outcome import DropQueue, Enqueued, Outcome
+from fila.core.outcome import Enqueued, Outcome
 from fila.core.scheduler import Scheduler
 from fila.errors import FilaError, LimitError, StoreError, UnavailableError
-from fila.storage import keys
 from fila.storage.store import Store
 from fila.telemetry.metrics import NoTelemetry, Telemetry
 
 logger = logging.getLogger(__name__)
 
 Reply = Callable[[Any], None]
-# A step that is written, and what is to be called for telemetry when it is durable.
-Pending = tuple[Outcome, Callable[[], None] | None]
 # What a broker that stops no longer takes: everything that begins something.
 BEGINNINGS = (Enqueue, Attach, CreateQueue)
+
+
+class Pending(NamedTuple):
+    """A step that is written, what is to be called for telemetry when it is durable, and how much of the store it dropped."""
+
+    outcome: Outcome
+    report: Callable[[], None] | None
+    drops: int
 
 
 class Broker:
@@ -57,7 +63,7 @@ class Broker:
         self._reports = Reports(telemetry or NoTelemetry(), self._clock)
         self._disk_free_bytes_min = disk_free_bytes_min
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fila-sync")
-        self._compactor = ThreadPoolExecutor(1, thread_name_prefix="fila-compact")
+        self._space = Space(disk_free_bytes_min, self._fail)
         self._requests = 0
         self._waiting: dict[int, Reply] = {}
         self._bodies_waiting: dict[int, bytes] = {}
@@ -78,8 +84,6 @@ class Broker:
         self._turn_handle: asyncio.Handle | None = None
         self._wake_handle: asyncio.TimerHandle | None = None
         self._draining = False
-        self._disk_full = False
-        self._reclaim_handle: asyncio.TimerHandle | None = None
         self._failure: FilaError | None = None
         self._opened_at = 0.0
         self.recovered: Recovered
@@ -106,8 +110,7 @@ class Broker:
         self._committer = Committer(store, self.recovered.next_queue, self._bodies.keep)
         self._failure = None
         self._opened_at = self._loop.time()
-        self._disk_full = False
-        self._look_at_disk(free_bytes)
+        self._space.open(store, free_bytes)
         self._wake_soon()
         return self.recovered
 
@@ -126,16 +129,15 @@ class Broker:
         # Between the event and us somebody may have submitted again.
         while not self._idle.is_set():
             await self._idle.wait()
-        for handle in (self._wake_handle, self._reclaim_handle):
-            if handle is not None:
-                handle.cancel()
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        self._space.close()
         failed, self._failure = self._failure, stopping
         self._answer_all(stopping)
         await self._loop.run_in_executor(None, self._worker.shutdown)
         if failed is None:
             self._store.close()
-        self._compactor.shutdown(wait=False, cancel_futures=True)
-        await self._loop.run_in_executor(None, self._compactor.shutdown)
+        await self._space.stop()
 
     # --- what edges call --------------------------------------------------------------------------------
 
@@ -151,7 +153,11 @@ class Broker:
 
     def submit(self, command: Command, bodies: bytes = b"") -> None:
         """Take a command for the next step; `bodies` belong to an Enqueue. Raises LimitError or UnavailableError."""
-        refusal = self._refusal(command)
+        try:
+            refusal = self._refusal(command)
+        except BaseException:
+            self._waiting.pop(getattr(command, "request", 0), None)
+            raise
         if refusal is not None:
             self._waiting.pop(getattr(command, "request", 0), None)
             raise refusal
@@ -213,9 +219,9 @@ class Broker:
             return LimitError(
                 "the broker has as much waiting for the disk as it may hold: try again in a moment"
             )
-        if self._disk_full and not isinstance(command, Attach):
-            self._look_at_disk(self._store.free_bytes())
-            if self._disk_full:
+        if self._space.full and not isinstance(command, Attach):
+            self._space.look()
+            if self._space.full:
                 return LimitError(
                     f"the disk of the broker has less than {self._disk_free_bytes_min // limits.MIB} MiB left: "
                     "make room; what is stored can be consumed meanwhile"
@@ -251,7 +257,7 @@ class Broker:
             self._fail(error)
             return
         report = self._reports.stepped(outcome, len(commands), begin_ns, stepped_ns, written)
-        self._written.append((outcome, report))
+        self._written.append(Pending(outcome, report, written.drops))
         self._written_bytes += written.bytes
 
     def _take_commands(self) -> list[Command]:
@@ -285,16 +291,16 @@ class Broker:
                     bodies.setdefault(reply.queue_number, []).append(body)
         return bodies
 
-    def _sync(self) -> int:
-        """Make what is written durable; in the worker thread. Return how much room the disk has."""
+    def _sync(self) -> int | None:
+        """Make what is written durable; in the worker thread. Return how much room the disk has, if that can be seen."""
         self._committer.sync()
-        return self._store.free_bytes()
+        return seen_free_bytes(self._store)
 
-    def _synced(self, done: "asyncio.Future[int]") -> None:
+    def _synced(self, done: "asyncio.Future[int | None]") -> None:
         durable, self._syncing = self._syncing, []
         error = done.exception()
         if error is None:
-            self._look_at_disk(done.result())
+            self._space.note(done.result())
         else:
             durable = []
         if self._failure is not None:
@@ -313,7 +319,7 @@ class Broker:
         if self._failure is not None:
             self._give_all(durable)
             return
-        if any(outcome.must_sync for outcome, _ in self._written):
+        if any(pending.outcome.must_sync for pending in self._written):
             self._syncing, self._written = self._written, []
             self._written_bytes = 0
             sync = self._loop.run_in_executor(self._worker, self._sync)
@@ -334,10 +340,12 @@ class Broker:
             self._idle.set()
 
     def _give_all(self, durable: list[Pending]) -> None:
-        for outcome, report in durable:
+        for outcome, report, drops in durable:
             if report is not None:
                 report()
             self._give(outcome)
+            if drops:
+                self._space.dropped(outcome.writes)
 
     def _give(self, outcome: Outcome) -> None:
         """Give replies, closings and deliveries, in this order."""
@@ -360,9 +368,6 @@ class Broker:
             except StoreError as error:
                 logger.exception("cannot read the bodies of a delivery of queue %s", delivery.queue_name)
                 sink.close(error)
-        for write in outcome.writes:
-            if type(write) is DropQueue:
-                self._compact(write.number)
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -384,36 +389,6 @@ class Broker:
 
     # --- trouble ----------------------------------------------------------------------------------------
 
-    def _look_at_disk(self, free_bytes: int) -> None:
-        full = free_bytes < self._disk_free_bytes_min
-        if full != self._disk_full:
-            self._disk_full = full
-            if full:
-                logger.error("the disk is nearly full: no more messages are taken until there is room")
-                self._reclaim()
-            else:
-                logger.info("the disk has room again: messages are taken")
-
-    def _reclaim(self) -> None:
-        """While room is short, have the store give back what finished messages took."""
-        if self._reclaim_handle is not None:
-            self._reclaim_handle.cancel()
-        interval_seconds = limits.RECLAIM_INTERVAL_MS / 1_000
-        self._reclaim_handle = self._loop.call_later(interval_seconds, self._reclaim_now)
-
-    def _reclaim_now(self) -> None:
-        self._reclaim_handle = None
-        if not self._disk_full or self._failure is not None:
-            return
-        try:
-            self._store.reclaim()
-            self._look_at_disk(self._store.free_bytes())
-        except StoreError as error:
-            self._fail(error)
-            return
-        if self._disk_full:
-            self._reclaim()
-
     def _fail(self, error: BaseException) -> None:
         """Let nothing more in; end the rest when what is durable has gone out."""
         # A fault of ours, not of the disk, is shown with its place. Either way the disk has what was promised, and no more.
@@ -424,6 +399,7 @@ class Broker:
         )
         what = error if isinstance(error, FilaError) else "an error within the broker, which its log shows"
         self._failure = UnavailableError(f"the broker could not store it, and the outcome is unknown: {what}")
+        self._space.close()
         if not self._syncing:
             self._loop.call_soon(self._end)
 
@@ -470,17 +446,3 @@ class Broker:
             logger.warning("the store cannot be opened yet: %s", error)
         else:
             logger.info("the store is open again: %d messages", self.recovered.messages)
-
-    def _compact(self, queue: int) -> None:
-        """Give the space of a deleted queue back, without haste."""
-        store = self._store
-
-        def compact() -> None:
-            for family, first, end in keys.queue_ranges(queue):
-                store.compact(family, first, end)
-
-        def done(result: Any) -> None:
-            if not result.cancelled() and result.exception() is not None:
-                logger.warning("the space of a deleted queue is not given back yet: %s", result.exception())
-
-        self._compactor.submit(compact).add_done_callback(done)
