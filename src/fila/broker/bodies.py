@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fila import limits
 from fila.core.outcome import Delivery
-from fila.errors import StoreCorruptError
+from fila.errors import StoreCorruptError, StoreError
 from fila.storage import keys, records
 from fila.storage.store import Family, Store
 
@@ -50,6 +50,17 @@ class Bodies:
         if begin != end:
             slices.append(value[begin:end])
         return slices
+
+    def unreadable(self, delivery: Delivery) -> dict[int, StoreError]:
+        """Return the pages of a delivery that cannot be read, and why."""
+        errors = {}
+        for first in dict.fromkeys(delivery.pages):
+            try:
+                if (delivery.queue, first) not in self._pages:
+                    self._read(delivery.queue, first)
+            except StoreError as error:
+                errors[first] = error
+        return errors
 
     def _pages_of(self, delivery: Delivery) -> dict[int, records.Page]:
         """Return the pages of a delivery. Those that it takes whole are not kept: they will hardly be asked for again."""

@@ -21,12 +21,13 @@ from fila import limits
 from fila.broker.bodies import Bodies
 from fila.broker.clock import Clock
 from fila.broker.commit import Committer
+from fila.broker.damage import Damage
 from fila.broker.recovery import Recovered, recover
 from fila.broker.reports import Reports
 from fila.broker.sinks import Sink
 from fila.broker.space import Space, seen_free_bytes
 from fila.core.commands import Attach, Command, CreateQueue, Detach, Enqueue
-from fila.core.outcome import Enqueued, Outcome
+from fila.core.outcome import Delivery, Enqueued, Outcome
 from fila.core.scheduler import Scheduler
 from fila.errors import FilaError, LimitError, StoreError, UnavailableError
 from fila.storage.store import Store
@@ -64,11 +65,14 @@ class Broker:
         self._disk_free_bytes_min = disk_free_bytes_min
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fila-sync")
         self._space = Space(disk_free_bytes_min, self._fail)
+        self._damage = Damage(self.expect, self.submit)
         self._requests = 0
         self._waiting: dict[int, Reply] = {}
         self._bodies_waiting: dict[int, bytes] = {}
         self._consumers = 0
         self._sinks: dict[int, Sink] = {}
+        # Consumers whose credit the core refills.
+        self._refilled: set[int] = set()
         self._deserted = asyncio.Event()
         self._deserted.set()
         self._commands: deque[Command] = deque()
@@ -119,7 +123,7 @@ class Broker:
         self._draining = True
         stopping = UnavailableError("the broker is stopping: connect again when it is back")
         for sink in list(self._sinks.values()):
-            sink.close(stopping)
+            _tell(sink.close, stopping)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._deserted.wait(), limits.DRAIN_TIMEOUT_MS / 1_000)
         for consumer in list(self._sinks):
@@ -166,6 +170,8 @@ class Broker:
             self._commands_bytes += len(bodies)
             if self._commands_bytes > limits.PENDING_BYTES_MAX // 2:
                 self._room.clear()
+        elif type(command) is Attach and command.refill:
+            self._refilled.add(command.consumer)
         self._commands.append(command)
         self._idle.clear()
         if self._turn_handle is None and (not self._syncing or self._is_window_full()):
@@ -195,6 +201,7 @@ class Broker:
     def close_consumer(self, consumer: int) -> None:
         """Forget a consumer's sink, when its Detach has been submitted."""
         self._sinks.pop(consumer, None)
+        self._refilled.discard(consumer)
         if not self._sinks:
             self._deserted.set()
 
@@ -348,26 +355,34 @@ class Broker:
                 self._space.dropped(outcome.writes)
 
     def _give(self, outcome: Outcome) -> None:
-        """Give replies, closings and deliveries, in this order."""
+        """Give replies, closings and deliveries, in this order. Whoever fails at taking his takes nobody else's away."""
         waiting = self._waiting
         for request, reply in outcome.replies:
             take = waiting.pop(request, None)
             if take is not None:
-                take(reply)
+                _tell(take, reply)
         for consumer, error in outcome.closings:
             sink = self._sinks.get(consumer)
             self.close_consumer(consumer)
             if sink is not None:
-                sink.close(error)
+                _tell(sink.close, error)
         for delivery in outcome.deliveries:
             sink = self._sinks.get(delivery.consumer)
             if sink is None:
                 continue
             try:
                 sink.deliver(delivery, self._bodies.slices(delivery))
-            except StoreError as error:
-                logger.exception("cannot read the bodies of a delivery of queue %s", delivery.queue_name)
-                sink.close(error)
+            except StoreError:
+                self._settle_unreadable(delivery)
+            except Exception:
+                logger.exception("a consumer of the queue %s failed, and is ended", delivery.queue_name)
+                _tell(sink.close, UnavailableError("an error within the broker, which its log shows"))
+
+    def _settle_unreadable(self, delivery: Delivery) -> None:
+        unreadable = self._bodies.unreadable(delivery)
+        # A broker that has failed takes no commands: then all consumers are ended, and the leases stay as they are.
+        with suppress(UnavailableError):
+            self._damage.settle(delivery, unreadable, refill=delivery.consumer in self._refilled)
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -423,15 +438,16 @@ class Broker:
         self._idle.set()
         sinks, self._sinks = self._sinks, {}
         self._deserted.set()
+        self._refilled.clear()
         self._answer_all(reason)
         for sink in sinks.values():
-            sink.close(reason)
+            _tell(sink.close, reason)
 
     def _answer_all(self, reason: FilaError) -> None:
         """Tell all who wait for a reply that there will be none."""
         waiting, self._waiting = self._waiting, {}
         for reply in waiting.values():
-            reply(UnavailableError(reason.message))
+            _tell(reply, UnavailableError(reason.message))
 
     def _reopen(self) -> None:
         if self._draining:
@@ -446,3 +462,11 @@ class Broker:
             logger.warning("the store cannot be opened yet: %s", error)
         else:
             logger.info("the store is open again: %d messages", self.recovered.messages)
+
+
+def _tell(take: Callable[[Any], None], value: object) -> None:
+    """Give somebody what is his; a fault in taking it is shown, and his alone."""
+    try:
+        take(value)
+    except Exception:
+        logger.exception("an answer of the broker could not be taken")
