@@ -167,7 +167,7 @@ class Broker:
             raise refusal
         if type(command) is Enqueue:
             self._bodies_waiting[command.request] = bodies
-            self._commands_bytes += len(bodies)
+            self._commands_bytes += _held_bytes(command, bodies)
             if self._commands_bytes > limits.PENDING_BYTES_MAX // 2:
                 self._room.clear()
         elif type(command) is Attach and command.refill:
@@ -281,7 +281,7 @@ class Broker:
             command = commands.popleft()
             taken.append(command)
             if type(command) is Enqueue:
-                taken_bytes += len(self._bodies_waiting[command.request])
+                taken_bytes += _held_bytes(command, self._bodies_waiting[command.request])
         self._commands_bytes -= taken_bytes
         if self._commands_bytes <= limits.PENDING_BYTES_MAX // 2:
             self._room.set()
@@ -462,6 +462,11 @@ class Broker:
             logger.warning("the store cannot be opened yet: %s", error)
         else:
             logger.info("the store is open again: %d messages", self.recovered.messages)
+
+
+def _held_bytes(command: Enqueue, bodies: bytes) -> int:
+    """Return what a batch takes while it waits: empty bodies have columns and keys too."""
+    return len(bodies) + limits.MESSAGE_MEMORY_BYTES * len(command.sizes) + sum(map(len, command.keys))
 
 
 def _tell(take: Callable[[Any], None], value: object) -> None:
