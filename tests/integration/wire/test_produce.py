@@ -191,3 +191,22 @@ async def test_producer_that_does_not_read_its_receipts_holds_up_nobody(wire):
     assert len(receipts) == 49
     assert [(await stream.read()).sequence for _ in range(299)] == list(range(1, 300))
     stream.cancel()
+
+
+async def test_stopping_broker_answers_what_it_took_and_refuses_what_follows(start_server):
+    """A producer that goes on writing into the stop loses no receipt: each batch is answered, stored or refused."""
+    wire = await start_server()
+    await wire.create()
+    stream = wire.service.Produce()
+    await stream.write(batch(1, [b"a"] * 10))
+    assert (await stream.read()).count == 10
+
+    stopping = asyncio.ensure_future(wire.stop())
+    assert (await stream.read()).sequence == 0
+    await stream.write(batch(2, [b"b"] * 10))
+    refused = await stream.read()
+    await stream.done_writing()
+    await stopping
+
+    assert (refused.sequence, refused.error_code) == (2, StatusCode.UNAVAILABLE.value[0])
+    assert len(await (await start_server()).lease(100)) == 10

@@ -141,6 +141,8 @@ async def test_stopping_gives_leases_back_and_says_unavailable(start_server):
 
         assert await subscription.drain() is StatusCode.UNAVAILABLE
         assert await code_of(consume.read()) is StatusCode.UNAVAILABLE
+        notice = await produce.read()
+        assert (notice.sequence, notice.error_code) == (0, StatusCode.UNAVAILABLE.value[0])
         assert await code_of(produce.read()) is StatusCode.UNAVAILABLE
         assert await waiting is StatusCode.UNAVAILABLE
     again = await (await start_server()).lease(100)
