@@ -39,22 +39,24 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     telemetry = _telemetry(settings.telemetry)
     storage = settings.storage
     broker = Broker(lambda: RocksStore(storage.data_dir, durability=storage.durability), telemetry=telemetry)
-    started = time.perf_counter()
-    recovered = broker.open()
-    seconds = time.perf_counter() - started
+    server = GrpcServer(
+        broker,
+        window_default=settings.scheduler.consumer_window,
+        quantum_default=settings.scheduler.quantum,
+    )
     try:
-        server = GrpcServer(
-            broker,
-            window_default=settings.scheduler.consumer_window,
-            quantum_default=settings.scheduler.quantum,
-        )
-        address = await server.start(settings.server.listen_addr)
+        # Before the store: a start that is refused leaves no directory behind.
+        address = server.bind(settings.server.listen_addr)
+        started = time.perf_counter()
+        recovered = broker.open()
         try:
+            seconds = time.perf_counter() - started
+            await server.start()
             yield Running(address, recovered, seconds)
         finally:
             await server.stop()
+            await broker.stop()
     finally:
-        await broker.stop()
         telemetry.shutdown()
 
 
@@ -82,7 +84,7 @@ async def serve(settings: Settings) -> None:
 
 def run(settings: Settings) -> None:
     """Run a broker in this process until it is told to stop."""
-    logs.configure()
+    logs.configure(log_format=settings.telemetry.log_format)
     uvloop.run(serve(settings))
 
 

@@ -1,6 +1,7 @@
 """`fila server` as its operator sees it: what it says, how it starts, refuses to start, and stops."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -189,7 +190,7 @@ def test_second_server_on_the_same_data_is_refused(tmp_path):
 
 
 def test_taken_port_is_refused(tmp_path):
-    """By name, with the remedy; and the data directory is given back."""
+    """By name, with the remedy; and no data directory is made for a server that never served."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
 
@@ -197,8 +198,40 @@ def test_taken_port_is_refused(tmp_path):
 
     assert code == 2
     assert f"cannot listen on {address}: is another server using port" in sentence
-    with start(tmp_path):
-        pass
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("notahost.invalid:5602", "the host notahost.invalid is not known: set listen_addr"),
+        ("192.0.2.1:5602", "192.0.2.1 is no address of this machine: set listen_addr"),
+    ],
+)
+def test_address_that_is_not_of_this_machine_is_refused(tmp_path, address, expected):
+    """The sentence blames the address, not a port that is free."""
+    code, sentence = refused(tmp_path, listen=address)
+
+    assert code == 2
+    assert f"cannot listen on {address}: {expected}" in sentence
+
+
+def test_logs_are_json_where_that_is_asked_for(tmp_path):
+    """`log_format` reaches the log: every line on standard error is an object."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        (tmp_path / "fila.toml").write_text(
+            f'[telemetry]\nlog_format = "json"\notlp_endpoint = "{endpoint}"\n'
+        )
+        with start(tmp_path) as server:
+            server.terminate()
+            assert server.wait() == 0
+            lines = [json.loads(line) for line in server.errors.splitlines()]
+
+    assert [line["message"] for line in lines] == [
+        f"telemetry cannot be sent to {endpoint}: the broker works on without it"
+    ]
 
 
 def test_data_directory_that_cannot_be_made_is_refused(tmp_path):

@@ -499,7 +499,8 @@ async def test_failure_is_logged_once_with_its_cause(broker, disk):
 async def stub_of(broker):
     """Serve a broker, and talk to it."""
     server = GrpcServer(broker)
-    address = await server.start("127.0.0.1:0")
+    address = server.bind("127.0.0.1:0")
+    await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             yield FilaServiceStub(channel)

@@ -9,6 +9,7 @@ from fila.broker.loop import Broker
 from fila.errors import ConfigError
 from fila.server.health import SERVICE_NAME as HEALTH_NAME
 from fila.server.health import Health
+from fila.server.listening import why_not
 from fila.server.services import SERVICES, service_handlers
 from fila.server.streams import Streams
 from fila.wire.channel import SERVER_OPTIONS
@@ -37,19 +38,22 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._add_reflection()
 
-    async def start(self, address: str) -> str:
-        """Listen, and return the address with the port in it. Raises ConfigError where that cannot be."""
-        host, _, port = address.rpartition(":")
+    def bind(self, address: str) -> str:
+        """Take the port, and return the address with it. Raises ConfigError where that cannot be.
+
+        Whoever connects already waits until `start`.
+        """
         try:
             bound = self._server.add_insecure_port(address)
         except RuntimeError:
             bound = 0
         if not bound:
-            raise ConfigError(
-                f"cannot listen on {address}: is another server using port {port}? Stop it, or set listen_addr"
-            )
+            raise ConfigError(f"cannot listen on {address}: {why_not(address)}")
+        return f"{address.rpartition(':')[0]}:{bound}"
+
+    async def start(self) -> None:
+        """Serve."""
         await self._server.start()
-        return f"{host}:{bound}"
 
     async def stop(self, timeout_ms: int = limits.DRAIN_TIMEOUT_MS) -> None:
         """Take no more calls, let the open ones end in their own way, and cut after a time those that do not."""
