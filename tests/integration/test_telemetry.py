@@ -1,6 +1,7 @@
 """Telemetry against a real OTLP receiver on a free loopback port."""
 
 import asyncio
+import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from fila import AsyncClient, assembly
 from fila.client.values import NewMessage
 from fila.config import ServerSettings, Settings, StorageSettings, TelemetrySettings
 from fila.telemetry.metrics import NoTelemetry, Telemetry
-from fila.telemetry.otel import OTHER_QUEUES, QUEUES_MAX, OtelTelemetry
+from fila.telemetry.otel import OTHER_QUEUES, QUEUES_MAX, SHUTDOWN_TIMEOUT_S, OtelTelemetry
 from fila.wire.v1 import service_pb2, service_pb2_grpc
 
 
@@ -26,8 +27,11 @@ class Collector(metrics_service_pb2_grpc.MetricsServiceServicer):
         self.spans = []
         self.resources = []
         self.exported = threading.Event()
+        self.refuses = False
 
     def Export(self, request, context):  # noqa: N802 - the name in the protocol
+        if self.refuses:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "not now")
         for resource_metrics in request.resource_metrics:
             self.resources.append(resource_metrics.resource)
             for scope_metrics in resource_metrics.scope_metrics:
@@ -171,7 +175,34 @@ def test_a_collector_that_is_away_neither_fails_nor_holds_up_the_broker(unused_p
     telemetry.shutdown()
 
     assert reported - started < 2
-    assert time.monotonic() - reported < 8
+    assert time.monotonic() - reported < SHUTDOWN_TIMEOUT_S / 2
+
+
+def test_exports_that_fail_and_those_that_arrive_again_are_told_of_once(collector, caplog):
+    """The log says when it began and when it ended, not how often it was tried."""
+    caplog.set_level(logging.INFO, "fila.telemetry.collector")
+    told = threading.Semaphore(0)
+    handler = logging.Handler()
+    handler.emit = lambda _: told.release()
+    logger = logging.getLogger("fila.telemetry.collector")
+    logger.addHandler(handler)
+    collector.refuses = True
+    telemetry = telemetry_to(collector.port, interval_ms=100)
+    try:
+        telemetry.enqueued("orders", 1, 1)
+        assert told.acquire(timeout=10)
+        collector.refuses = False
+        assert told.acquire(timeout=10)
+    finally:
+        telemetry.shutdown()
+        logger.removeHandler(handler)
+
+    own = [record.getMessage() for record in caplog.records if record.name == "fila.telemetry.collector"]
+    endpoint = f"http://127.0.0.1:{collector.port}"
+    assert own == [
+        f"telemetry cannot be sent to {endpoint}: the broker works on without it",
+        f"telemetry is sent to {endpoint} again",
+    ]
 
 
 def test_without_telemetry_nothing_is_asked_for():

@@ -94,3 +94,16 @@ def test_configuring_twice_does_not_log_twice(log):
 def test_what_is_below_the_level_is_not_written(log):
     """A level is a level."""
     assert log(lambda logger: logger.info("quiet"), level="WARNING") == []
+
+
+def test_what_the_exporter_says_at_every_attempt_is_left_out(log):
+    """A collector that is away is told of once, by fila itself."""
+
+    def fail(_logger):
+        logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").error("Failed to export")
+        logging.getLogger("opentelemetry.sdk._shared_internal").warning("Queue full, dropping Span.")
+        logging.getLogger("opentelemetry.sdk.metrics").warning("something else")
+
+    (line,) = log(fail)
+
+    assert "something else" in line

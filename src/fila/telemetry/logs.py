@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
 LogFormat = Literal["text", "json"]
+# They log each attempt to send and each span that is dropped; `collector.py` says it once.
+_TALKATIVE: Final = ("opentelemetry.exporter.", "opentelemetry.sdk._shared_internal")
 
 # What every record has is not a field of the caller's.
 _STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"asctime", "message", "taskName"}
@@ -26,6 +28,7 @@ def configure(
     Replaces the handler of an earlier call; leaves handlers of others alone.
     """
     handler = _FilaHandler(stream or sys.stderr)
+    handler.addFilter(lambda record: not record.name.startswith(_TALKATIVE))
     handler.setFormatter(JsonFormatter() if log_format == "json" else KeyValueFormatter())
     root = logging.getLogger()
     for earlier in [each for each in root.handlers if isinstance(each, _FilaHandler)]:

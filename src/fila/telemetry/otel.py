@@ -6,16 +6,19 @@ its own figures, which are dropped when the SDK's buffers are full.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+from fila.telemetry.collector import Collector
 
 SCOPE: Final = "fila"
 # Each queue name is a time series for each metric, kept in memory and by whoever stores them.
@@ -23,8 +26,9 @@ QUEUES_MAX: Final = 1_000
 OTHER_QUEUES: Final = "(other)"
 # One attempt; the next interval brings the figures again.
 EXPORT_TIMEOUT_S: Final = 5
-# A stop must not hang on a collector that is away.
+# A stop must not hang on a collector that is slow, nor wait for one that is away.
 SHUTDOWN_TIMEOUT_S: Final = 5.0
+SHUTDOWN_AWAY_TIMEOUT_S: Final = 0.5
 
 SECONDS_PER_NS: Final = 1e-9
 # From a step of some messages to a disk in trouble.
@@ -42,6 +46,36 @@ COUNTER_BY_ACTION: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+class _MetricExporter(OTLPMetricExporter):
+    """Reports what became of each export; what it logs itself at every attempt, `logs.py` leaves out."""
+
+    def __init__(self, collector: Collector, endpoint: str) -> None:
+        super().__init__(endpoint=endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_TIMEOUT_S)
+        self._collector = collector
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        """Send metrics."""
+        result = super().export(metrics_data, timeout_millis, **kwargs)
+        self._collector.report("metrics", arrived=result is MetricExportResult.SUCCESS)
+        return result
+
+
+class _SpanExporter(OTLPSpanExporter):
+    """The same for spans."""
+
+    def __init__(self, collector: Collector, endpoint: str) -> None:
+        super().__init__(endpoint=endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_TIMEOUT_S)
+        self._collector = collector
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans."""
+        result = super().export(spans)
+        self._collector.report("spans", arrived=result is SpanExportResult.SUCCESS)
+        return result
+
+
 class OtelTelemetry:
     """Send figures to an OTLP collector; see `Telemetry` for the contract."""
 
@@ -49,18 +83,13 @@ class OtelTelemetry:
         self, *, endpoint: str, service_name: str, metrics_interval_ms: int, service_version: str = ""
     ) -> None:
         resource = Resource.create({SERVICE_NAME: service_name, SERVICE_VERSION: service_version})
-        insecure = endpoint.startswith("http://")
+        self._collector = Collector(endpoint)
         reader = PeriodicExportingMetricReader(
-            OTLPMetricExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S),
-            export_interval_millis=metrics_interval_ms,
+            _MetricExporter(self._collector, endpoint), export_interval_millis=metrics_interval_ms
         )
         self._meters = MeterProvider([reader], resource, shutdown_on_exit=False)
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._tracers.add_span_processor(
-            BatchSpanProcessor(
-                OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S)
-            )
-        )
+        self._tracers.add_span_processor(BatchSpanProcessor(_SpanExporter(self._collector, endpoint)))
         self._tracer = self._tracers.get_tracer(SCOPE)
         self._labels_by_queue: dict[str, dict[str, str]] = {}
         self._create_instruments()
@@ -135,7 +164,8 @@ class OtelTelemetry:
         self._tracer.start_span(name, start_time=start_ns, attributes=attributes).end(end_ns)
 
     def shutdown(self) -> None:
-        """Send what is still held, for at most `SHUTDOWN_TIMEOUT_S`, and stop."""
+        """Send what is still held, for at most `SHUTDOWN_TIMEOUT_S`, and stop; sooner where nobody would take it."""
+        began = time.monotonic()
         # Daemons: the SDK has no time limit of its own for spans, and the process must be able to end.
         flushes = [
             threading.Thread(target=provider.shutdown, name="fila-telemetry-stop", daemon=True)
@@ -143,8 +173,12 @@ class OtelTelemetry:
         ]
         for flush in flushes:
             flush.start()
+        reachable = self._collector.is_reachable(SHUTDOWN_AWAY_TIMEOUT_S)
+        if not reachable:
+            self._collector.report("metrics", arrived=False)
+        end = began + (SHUTDOWN_TIMEOUT_S if reachable else SHUTDOWN_AWAY_TIMEOUT_S)
         for flush in flushes:
-            flush.join(SHUTDOWN_TIMEOUT_S / len(flushes))
+            flush.join(max(0.0, end - time.monotonic()))
 
     def _labels(self, queue: str) -> dict[str, str]:
         labels = self._labels_by_queue.get(queue)
