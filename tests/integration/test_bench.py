@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -102,6 +103,19 @@ def test_unknown_workload_is_refused_by_name():
     assert finished.returncode == 2
     assert "prodcue" in finished.stderr
     assert "latency" in finished.stderr
+
+
+def test_broker_that_is_not_there_gets_one_sentence():
+    """As with every other command."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        finished = run_bench("latency", "--quick", "--addr", address)
+
+    assert finished.returncode == 6
+    assert finished.stderr.splitlines() == [
+        f"No broker answers at {address}: start one with `fila server`, or say where it is with --addr."
+    ]
 
 
 def test_running_broker_is_measured_and_left_as_it_was(tmp_path):

@@ -71,7 +71,7 @@ def addr(tmp_path_factory):
 @pytest.fixture
 def orders(addr, request):
     """Environment for commands, and a queue of one's own."""
-    name = request.node.name.split("[")[0]
+    name = request.node.name.replace("[", "_").rstrip("]")
     assert fila("queue", "create", name, FILA_ADDR=addr).exit_code == 0
     return name
 
@@ -136,8 +136,9 @@ def test_consume_without_ack_gives_back(addr, orders):
     assert (stats["depth"], stats["in_flight"]) == (1, 0)
 
 
-def test_interrupted_consume_leaves_no_lease(addr, orders):
-    """Ctrl-C is a way to end."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_consume_leaves_no_lease(addr, orders, number, code):
+    """Ctrl-C is a way to end, and so is what a supervisor sends."""
     fila("enqueue", orders, "x", FILA_ADDR=addr)
     process = subprocess.Popen(
         [sys.executable, "-m", "fila", "consume", orders, "--no-ack", "--addr", addr],
@@ -146,10 +147,10 @@ def test_interrupted_consume_leaves_no_lease(addr, orders):
     )
     assert process.stdout.readline() == b"x\n"
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=20)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert errors == b""
     stats = json.loads(fila("queue", "inspect", orders, FILA_ADDR=addr).stdout)
     assert (stats["depth"], stats["in_flight"]) == (1, 0)
@@ -236,6 +237,10 @@ def test_broker_that_is_not_there_gets_one_sentence(arguments):
             RPCError("Deadline Exceeded", Code.DEADLINE_EXCEEDED),
             "The broker at nowhere did not answer in time: try again, and if that does not help, see its log.",
         ),
+        (
+            UnavailableError("Stream removed (Socket closed)"),
+            "The broker at nowhere has gone: try again when it is back; what it had not answered may be done or not.",
+        ),
         (UnavailableError("the broker stops"), "Error: the broker stops"),
     ],
 )
@@ -250,6 +255,28 @@ def test_what_grpc_says_of_an_address_becomes_a_sentence_with_a_remedy(capsys, e
 
     assert ended.value.code == 6
     assert capsys.readouterr().err.splitlines() == [sentence]
+
+
+def test_broker_that_dies_under_a_consumer_gets_one_sentence(tmp_path):
+    """It names the broker, and says that what was under way may be done or not."""
+    with server(tmp_path / "data") as process:
+        fila("queue", "create", "orders", FILA_ADDR=process.address)
+        fila("enqueue", "orders", "x", FILA_ADDR=process.address)
+        consumer = subprocess.Popen(
+            [sys.executable, "-m", "fila", "consume", "orders", "--no-ack", "--addr", process.address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert consumer.stdout.readline() == "x\n"
+        process.kill()
+        _, errors = consumer.communicate(timeout=20)
+
+    assert consumer.returncode == 6
+    (sentence,) = errors.splitlines()
+    assert sentence.startswith(
+        (f"The broker at {process.address} has gone", f"No broker answers at {process.address}")
+    )
 
 
 def test_help_loads_no_grpc():

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from grpc import aio
+
 from fila.bench import fairness, scale, throughput
 from fila.bench.parameters import Parameters
 from fila.bench.process import ServerProcess, find_listener, measure_fsync_ms
@@ -14,6 +16,7 @@ from fila.bench.session import Figures, Session, bare_process, broker_process
 from fila.bench.subject import Subject
 from fila.bench.transport import open_runner
 from fila.errors import InvalidArgumentError
+from fila.wire.status import error_of_call
 
 Run = Callable[[Session], Awaitable[tuple[Figures, Figures]]]
 
@@ -124,7 +127,8 @@ def choose_parameters(name: str, choices: Choices) -> Parameters:
 def run_workload(name: str, choices: Choices) -> Report:
     """Run a workload against a running broker or one of its own, and against the bare server.
 
-    Raises KeyboardInterrupt when it is told to stop, once the servers that it has started are gone.
+    Raises FilaError where a server cannot be reached or refuses, and KeyboardInterrupt when it is told to stop, once the
+    servers that it has started are gone.
     """
     parameters = choose_parameters(name, choices)
     with open_runner() as runner:
@@ -132,6 +136,8 @@ def run_workload(name: str, choices: Choices) -> Report:
             return runner.run(_run(name, parameters, choices))
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
+        except aio.AioRpcError as error:
+            raise error_of_call(error) from error
 
 
 async def _run(name: str, parameters: Parameters, choices: Choices) -> Report:

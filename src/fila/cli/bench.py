@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from fila.cli.connection import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from fila.errors import Code, FilaError
+from fila.cli.connection import EXIT_INTERRUPTED, fail
+from fila.errors import FilaError
 
 ALL = "all"
 
@@ -87,7 +87,6 @@ def bench(
             click.echo(report.as_json() if as_json else report.as_table())
             sys.stdout.flush()
     except FilaError as error:
-        click.echo(f"Error: {error.message}", err=True)
-        sys.exit(EXIT_USAGE if error.code is Code.INVALID_ARGUMENT else EXIT_FAILED)
+        fail(addr or "127.0.0.1", error)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

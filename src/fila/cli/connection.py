@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -18,6 +19,7 @@ T = TypeVar("T")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 _EXIT_BY_CODE: dict[Code, int] = {
     Code.INVALID_ARGUMENT: EXIT_USAGE,
@@ -39,8 +41,21 @@ addr_option = click.option(
 )
 # What gRPC says of an address where nobody answers, or that is none.
 _ABSENT = ("failed to connect", "errors resolving", "DNS resolution failed")
+# What it says of a broker that was there a moment ago.
+_GONE = (
+    "Socket closed",
+    "Stream removed",
+    "Connection reset",
+    "recvmsg",
+    "GOAWAY",
+    "connection to the broker was lost",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as when piped.")
+
+
+class Terminated(BaseException):
+    """SIGTERM came: what KeyboardInterrupt is to SIGINT."""
 
 
 def run_with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
@@ -48,10 +63,12 @@ def run_with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]") ->
     try:
         return asyncio.run(_with_client(addr, work))
     except FilaError as error:
-        _fail(addr, error)
+        fail(addr, error)
     except KeyboardInterrupt:
         # Streams have been closed on the way here: no lease is left behind.
         sys.exit(EXIT_INTERRUPTED)
+    except Terminated:
+        sys.exit(EXIT_TERMINATED)
     except BrokenPipeError:
         # `| head` has seen enough.
         sys.stderr.close()
@@ -63,15 +80,32 @@ async def _with_client(addr: str, work: "Callable[[AsyncClient], Awaitable[T]]")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fila.client.aio import AsyncClient
 
-    async with AsyncClient(addr) as client:
-        return await work(client)
+    task = asyncio.current_task()
+    assert task is not None
+    told = asyncio.Event()
+
+    def terminate() -> None:
+        told.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        async with AsyncClient(addr) as client:
+            return await work(client)
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise Terminated from None
+        raise
 
 
-def _fail(addr: str, error: FilaError) -> NoReturn:
+def fail(addr: str, error: FilaError) -> NoReturn:
+    """End the process with one sentence that has a remedy, and the exit code of the error."""
     if error.code is Code.UNAVAILABLE and any(sign in error.message for sign in _ABSENT):
         sentence = (
             f"No broker answers at {addr}: start one with `fila server`, or say where it is with --addr."
         )
+    elif error.code is Code.UNAVAILABLE and any(sign in error.message for sign in _GONE):
+        sentence = f"The broker at {addr} has gone: try again when it is back; what it had not answered may be done or not."
     elif error.code is Code.DEADLINE_EXCEEDED:
         sentence = (
             f"The broker at {addr} did not answer in time: try again, and if that does not help, see its log."

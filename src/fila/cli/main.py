@@ -54,5 +54,5 @@ def main() -> None:
       fila consume orders --count 1
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 exists already, 5 a limit is
-    reached, 6 the broker cannot be reached or stops, 130 interrupted.
+    reached, 6 the broker cannot be reached or stops, 130 interrupted, 143 terminated.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
