@@ -43,6 +43,9 @@ class Disk(MemoryStore):
         self.room = FREE_BYTES
         self.compacted = []
         self.fail_compact = 0
+        self.compacting = Event()
+        self.compacts = Event()
+        self.compacts.set()
         self.reclaimed = 0
 
     def sync(self):
@@ -64,6 +67,8 @@ class Disk(MemoryStore):
         self.reclaimed += 1
 
     def compact(self, family, first, end):
+        self.compacting.set()
+        assert self.compacts.wait(30)
         if self.fail_compact:
             self.fail_compact -= 1
             raise StoreError("the disk is full")
@@ -459,3 +464,30 @@ async def test_space_that_could_not_be_given_back_is_tried_again(broker, disk, c
     await broker.ask(lambda request: PurgeQueue(request, "q"))
 
     await until(lambda: spans(disk, 1))
+
+
+def test_space_of_a_store_that_failed_is_given_back_by_the_next_opening(disk, monkeypatch):
+    """A compaction that outlives its opening and fails is begun again, whichever ends first."""
+    monkeypatch.setattr(limits, "REOPEN_INTERVAL_MS", 1)
+    again = Disk()
+    stores = [disk, again]
+
+    async def body():
+        broker = Broker(lambda: stores.pop(0))
+        broker.open()
+        await broker.ask(lambda request: CreateQueue(request, QueueSpec("q")))
+        disk.compacts.clear()
+        await broker.ask(lambda request: DeleteQueue(request, "q"))
+        await asyncio.to_thread(disk.compacting.wait)
+        disk.fail_write = "input/output error"
+        with pytest.raises(UnavailableError):
+            await broker.ask(lambda request: CreateQueue(request, QueueSpec("q")))
+        await until(lambda: broker._failure is None)
+        disk.fail_compact = 1
+        disk.compacts.set()
+
+        async with asyncio.timeout(10):
+            await until(lambda: set(keys.queue_ranges(1)) <= set(again.compacted))
+            await broker.stop()
+
+    asyncio.run(body())

@@ -100,8 +100,9 @@ class Space:
                 logger.warning("the space of what was deleted or purged is not given back yet: %s", error)
                 # It is tried again with the next drop, when room is short, or when the store is opened again.
                 self._due = {**due, **self._due}
-            else:
-                self._compact()
+                if self._store is store:
+                    return
+            self._compact()
 
         self._loop.run_in_executor(self._compactor, _compact, store, due).add_done_callback(done)
 
