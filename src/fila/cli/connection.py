@@ -51,7 +51,9 @@ _GONE = (
     "connection to the broker was lost",
 )
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, as when piped.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, as is done where standard output is no terminal."
+)
 
 
 class Terminated(BaseException):

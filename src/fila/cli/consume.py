@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila.cli.connection import addr_option, json_option, run_with_client
+from fila.cli.connection import addr_option, run_with_client
 from fila.cli.output import print_json
 from fila.limits import PRINT_PREFETCH_MESSAGES
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Stop when none has come for so long.",
 )
 @addr_option
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print whole messages as JSON, not payloads.")
 def consume(
     queue: str, *, count: int | None, ack: bool, wait_seconds: float | None, addr: str, as_json: bool
 ) -> None:

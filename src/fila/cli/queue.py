@@ -45,7 +45,7 @@ def queue() -> None:
 def create(
     name: str, *, visibility_timeout_ms: int | None, discipline: str | None, quantum: int | None, addr: str
 ) -> None:
-    """Create a queue.
+    """Create a queue. Prints nothing on standard output.
 
     \b
     Example:
@@ -65,7 +65,7 @@ def create(
 @click.argument("name")
 @addr_option
 def delete(name: str, *, addr: str) -> None:
-    """Delete a queue and all its messages.
+    """Delete a queue and all its messages. Prints nothing on standard output.
 
     \b
     Example:
