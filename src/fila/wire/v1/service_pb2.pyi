@@ -229,7 +229,7 @@ class ProduceRequest(_message.Message):
     sequence: _builtins.int
     """One more than that of the batch before; the first is 1."""
     queue: _builtins.str
-    """Needed in the first batch; later ones without it go to the same queue."""
+    """Needed in the first batch; later ones without it go to the queue that was named last."""
     @_builtins.property
     def messages(self) -> _messages_pb2.MessageColumns: ...
     def __init__(
@@ -304,10 +304,10 @@ class SubscribeRequest(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
-    """Needed in the first frame, and only there."""
+    """Needed in the first frame. A later one may repeat it, and may name no other."""
     credit_messages: _builtins.int
-    """Added to what the broker may still send. It sends no more messages than that, and stops when the bytes are used up
-    (a message larger than what is left is sent when the stream holds nothing else).
+    """Added to what the broker may still send. It sends no more messages than that, and stops when either is used up
+    (a message larger than the bytes left is sent when the stream holds nothing else, if there is at least one byte).
     """
     credit_bytes: _builtins.int
     sequence: _builtins.int
