@@ -152,8 +152,9 @@ PRODUCE_BATCHES_IN_FLIGHT_MAX = 64
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * MIB
 # How long a stopping broker waits for producers to end their side, so that their last receipts arrive.
 PRODUCE_STOP_GRACE_MS = 500
-# Pages read from disk, kept decoded.
-PAGE_CACHE_BYTES = 16 * MIB
+# Pages just written or partly delivered. Small enough to stay in the processor's cache: with four times as much, draining a
+# backlog costs 0.2 us more per message.
+PAGE_CACHE_BYTES = 4 * MIB
 # Below this the broker takes no more messages, so that there is room for acks, a clean stop, and for the engine to rewrite its
 # files: it needs the place of the new ones before it gives back that of the old (measured: up to 300 MiB at once).
 DISK_FREE_BYTES_MIN = 512 * MIB
