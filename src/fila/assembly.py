@@ -48,7 +48,11 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         # Before the store: a start that is refused leaves no directory behind.
         address = server.bind(settings.server.listen_addr)
         started = time.perf_counter()
-        recovered = broker.open()
+        try:
+            recovered = broker.open()
+        except BaseException:
+            await server.give_back()
+            raise
         try:
             seconds = time.perf_counter() - started
             await server.start()

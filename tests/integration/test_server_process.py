@@ -13,9 +13,10 @@ from contextlib import suppress
 import pytest
 from tests.integration.server_process import ServerProcess
 
-from fila import AsyncClient, limits
+from fila import AsyncClient, assembly, limits
 from fila.client.values import NewMessage
-from fila.errors import FilaError, MessageNotFoundError
+from fila.config import ServerSettings, Settings, StorageSettings
+from fila.errors import FilaError, MessageNotFoundError, StoreError
 
 # How long a stop may take beyond what it grants its clients: a loaded machine is slow, a hanging stop is not this quick.
 STOP_SLACK_SECONDS = 5
@@ -214,6 +215,25 @@ def test_address_that_is_not_of_this_machine_is_refused(tmp_path, address, expec
 
     assert code == 2
     assert f"cannot listen on {address}: {expected}" in sentence
+
+
+def test_start_that_fails_gives_the_port_back(tmp_path):
+    """A program that holds a broker can try again when its data directory is mended."""
+    data = tmp_path / "data"
+    data.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    settings = Settings(ServerSettings(address), StorageSettings(data))
+
+    async def run():
+        with pytest.raises(StoreError):
+            async with assembly.running(settings):
+                pass
+        data.unlink()
+        async with assembly.running(settings) as broker:
+            return broker.address
+
+    assert asyncio.run(run()) == address
 
 
 def test_logs_are_json_where_that_is_asked_for(tmp_path):

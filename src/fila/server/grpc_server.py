@@ -55,6 +55,13 @@ class GrpcServer:
         """Serve."""
         await self._server.start()
 
+    async def give_back(self) -> None:
+        """Leave the port without having served."""
+        self._streams.stop()
+        # gRPC closes the port of a server that has started, and of no other.
+        await self._server.start()
+        await self._server.stop(None)
+
     async def stop(self, timeout_ms: int = limits.DRAIN_TIMEOUT_MS) -> None:
         """Take no more calls, let the open ones end in their own way, and cut after a time those that do not."""
         self._health.stop()
