@@ -26,6 +26,7 @@ class Producer:
         self._queue = queue
         self._random = random
         self._number = 0
+        self._stopping = False
 
     def _make(self, count: int) -> list[Sent]:
         random = self._random
@@ -71,7 +72,7 @@ class Producer:
         receipts = asyncio.create_task(self._read_receipts(stream, in_flight))
         sequence = 0
         try:
-            while self._oracle.alive and not receipts.done():
+            while self._oracle.alive and not receipts.done() and not self._stopping:
                 await self._turn()
                 if len(in_flight) >= BATCHES_IN_FLIGHT_MAX:
                     await asyncio.sleep(0.001)
@@ -81,6 +82,7 @@ class Producer:
                 self._oracle.sent(batch)
                 in_flight[sequence] = batch
                 await stream.write(_frame(sequence, batch))
+            await stream.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError):
             # The stream has ended; what was answered before is still to be read.
             pass
@@ -89,7 +91,12 @@ class Producer:
 
     async def _read_receipts(self, stream, in_flight):
         while (receipt := await stream.read()) is not grpc.aio.EOF:
-            assert not receipt.error_code, receipt
+            if receipt.error_code:
+                # A broker that stops says so, and refuses what comes after; nothing else is a reason.
+                assert receipt.error_code == grpc.StatusCode.UNAVAILABLE.value[0], receipt
+                self._stopping = True
+                in_flight.pop(receipt.sequence, None)
+                continue
             batch = in_flight.pop(receipt.sequence)
             assert receipt.count == len(batch), receipt
             for place, message in enumerate(batch):
