@@ -65,8 +65,9 @@ MEMORY_BYTES_MAX = 4 * 1024 * MIB
 VISIBILITY_TIMEOUT_MS_DEFAULT = 30_000
 VISIBILITY_TIMEOUT_MS_MIN = 1_000
 VISIBILITY_TIMEOUT_MS_MAX = 12 * 3600 * 1000
-# A delivery is one lease record and one frame: large enough to amortise both, small enough to share among consumers.
-DELIVERY_MESSAGES_MAX = 500
+# A delivery is one lease record, one frame, and with a consumer that keeps up one sync for its acks: large enough to amortise them
+# (of 500 instead of 1,000, each message costs 0.4 us more), small enough to share among consumers.
+DELIVERY_MESSAGES_MAX = 1_000
 DELIVERY_BYTES_MAX = 2 * MIB
 # What one stream may have granted and not yet received. What it holds unsettled counts towards the broker's memory.
 CREDIT_MESSAGES_MAX = 100_000
