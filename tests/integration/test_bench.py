@@ -105,13 +105,14 @@ def test_unknown_workload_is_refused_by_name():
     assert "latency" in finished.stderr
 
 
-def test_broker_that_is_not_there_gets_one_sentence():
-    """As with every other command."""
+def test_broker_that_is_not_there_gets_one_sentence(tmp_path):
+    """As with every other command; and the bare server, started in the meantime, is gone with its directory."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        finished = run_bench("latency", "--quick", "--addr", address)
+        finished = run_bench("latency", "--quick", "--addr", address, "--data-dir", str(tmp_path))
 
+    assert list(tmp_path.iterdir()) == []
     assert finished.returncode == 6
     assert finished.stderr.splitlines() == [
         f"No broker answers at {address}: start one with `fila server`, or say where it is with --addr."

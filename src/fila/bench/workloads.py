@@ -159,10 +159,13 @@ async def _run(name: str, parameters: Parameters, choices: Choices) -> Report:
         results, baseline = await WORKLOADS[name].run(session)
         return Report(name, parameters, results, baseline, fsync_ms)
     finally:
-        for subject in subjects:
-            await subject.close()
-        for process in processes:
-            process.remove()
+        try:
+            for subject in subjects:
+                await subject.close()
+        finally:
+            # Whatever a broker that is not ours answers to the last: the servers that were started here end here.
+            for process in processes:
+                process.remove()
 
 
 def _started(process: ServerProcess, processes: list[ServerProcess]) -> Subject:
