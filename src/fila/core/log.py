@@ -4,6 +4,7 @@ It knows offsets, sizes and columns, not who is served next. Every change that t
 of the step.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -73,12 +74,12 @@ class QueueLog:
             room = min(limits.SEGMENT_MESSAGES - len(segment), count - begin)
             end = begin + room
             if room == count:
-                segment.extend(keys, sizes, [time_ms] * room, weights, costs)
+                segment.extend(keys, sizes, array("Q", (time_ms,)) * room, weights, costs)
             else:
                 segment.extend(
                     keys[begin:end],
                     sizes[begin:end],
-                    [time_ms] * room,
+                    array("Q", (time_ms,)) * room,
                     None if weights is None else weights[begin:end],
                     None if costs is None else costs[begin:end],
                 )

@@ -130,12 +130,14 @@ class Segment:
         """Make one index row of the messages that have none, and pages of so many messages each."""
         start = len(self.rows)
         count = len(self.sizes) - start
-        self.rows.extend([start] * count)
-        self.page_left.extend([0] * count)
-        self.row_left.extend([0] * count)
+        # Arrays of one number are copied as memory; lists would be taken apart.
+        self.rows.extend(array("H", (start,)) * count)
+        zeros = array("H", bytes(2 * count))
+        self.page_left.extend(zeros)
+        self.row_left.extend(zeros)
         self.row_left[start] = count
         for page_count in page_counts:
-            self.pages.extend([start] * page_count)
+            self.pages.extend(array("H", (start,)) * page_count)
             self.page_left[start] = page_count
             start += page_count
         assert len(self.pages) == len(self.sizes), "pages and messages do not add up"
