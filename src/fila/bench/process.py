@@ -158,6 +158,8 @@ def find_listener(address: str) -> int | None:
 
 def measure_fsync_ms(directory: Path) -> float:
     """Return the median of 100 appends of 4 KiB, each with fdatasync, in a directory."""
+    # The port of a broker answers before its store is there.
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / ".fsync-probe"
     block = os.urandom(FSYNC_BYTES)
     times_s = []
