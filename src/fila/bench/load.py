@@ -6,6 +6,7 @@ from the same code.
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ CREDIT_MESSAGES = 10_000
 CREDIT_BYTES = 16 * limits.MIB
 
 
-class Stream:
+class Stream(ABC):
     """One bidirectional call with a task that reads it; a failure of that task reaches whoever waits."""
 
     def __init__(self, call: Any) -> None:
@@ -54,12 +55,12 @@ class Stream:
             await self._call.done_writing()
         await self._reader
 
-    async def _finish_writing(self) -> None:
+    async def _finish_writing(self) -> None:  # noqa: B027 - not every stream has a task that writes
         """Wait for the task that writes, where there is one."""
 
+    @abstractmethod
     def _take(self, response: Any) -> None:
         """Take one answer."""
-        raise NotImplementedError
 
     async def _read(self) -> None:
         try:

@@ -151,10 +151,6 @@ class Broker:
         self._waiting[self._requests] = reply
         return self._requests
 
-    def forget(self, request: int) -> None:
-        """Give up waiting for a reply."""
-        self._waiting.pop(request, None)
-
     def submit(self, command: Command, bodies: bytes = b"") -> None:
         """Take a command for the next step; `bodies` belong to an Enqueue. Raises LimitError or UnavailableError."""
         try:

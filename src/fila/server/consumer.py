@@ -84,8 +84,8 @@ class Consumer:
             return
         self._left = True
         self._kept = keep
-        if lost or keep:
-            # Else the core releases all that is left of them.
+        if keep:
+            # Else the core releases what was never sent.
             for delivery, _ in self.deliveries:
                 self._give_back(delivery, sent)
                 sent = 0
