@@ -15,6 +15,9 @@ from fila.errors import (
     UnimplementedError,
 )
 
+# In the trailing metadata of a failed call, with the value "1": it certainly had no effect, so it is safe to repeat.
+NOT_DONE_KEY = "fila-not-done"
+
 # What gRPC's asyncio client says when it writes to a call that has just ended; it hides the status that the call ended with.
 _LOST = "Internal error from Core"
 

@@ -250,7 +250,7 @@ Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 @_typing.final
 class ProduceResponse(_message.Message):
     """The receipt of one batch: its messages are durable, or `error` says why none of them was taken. With the code
-    UNAVAILABLE the outcome is unknown: the disk failed, and the messages may be there.
+    UNAVAILABLE and without `not_taken` the outcome is unknown: the disk failed, and the messages may be there.
     Sequence 0 is no receipt: the broker stops and takes nothing more; end your side, and the receipts still due arrive.
     """
 
@@ -263,6 +263,7 @@ class ProduceResponse(_message.Message):
     ENQUEUED_AT_MS_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    NOT_TAKEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     queue_number: _builtins.int
     first_offset: _builtins.int
@@ -271,6 +272,8 @@ class ProduceResponse(_message.Message):
     error_code: _builtins.int
     """A gRPC status code; 0: taken."""
     error: _builtins.str
+    not_taken: _builtins.bool
+    """With an error: nothing of this batch was taken, and nothing will be. It is safe to send it again."""
     def __init__(
         self,
         *,
@@ -281,10 +284,11 @@ class ProduceResponse(_message.Message):
         enqueued_at_ms: _builtins.int = ...,
         error_code: _builtins.int = ...,
         error: _builtins.str = ...,
+        not_taken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "enqueued_at_ms", b"enqueued_at_ms", "error", b"error", "error_code", b"error_code", "first_offset", b"first_offset", "queue_number", b"queue_number", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "enqueued_at_ms", b"enqueued_at_ms", "error", b"error", "error_code", b"error_code", "first_offset", b"first_offset", "not_taken", b"not_taken", "queue_number", b"queue_number", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -303,6 +307,7 @@ class SubscribeRequest(_message.Message):
     EXTEND_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     """Needed in the first frame. A later one may repeat it, and may name no other."""
     credit_messages: _builtins.int
@@ -312,6 +317,8 @@ class SubscribeRequest(_message.Message):
     credit_bytes: _builtins.int
     sequence: _builtins.int
     """A frame that settles anything carries a number, one more than the last such frame; the first is 1."""
+    stop: _builtins.bool
+    """The client wants nothing more: credit that is not used yet is void, and what is released does not come back to this stream."""
     @_builtins.property
     def ack(self) -> _messages_pb2.LeaseRuns: ...
     @_builtins.property
@@ -338,10 +345,11 @@ class SubscribeRequest(_message.Message):
         extend: _abc.Iterable[Global___ExtendRuns] | None = ...,
         release: _messages_pb2.LeaseRuns | None = ...,
         begun: _messages_pb2.LeaseRuns | None = ...,
+        stop: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "begun", b"begun", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "begun", b"begun", "credit_bytes", b"credit_bytes", "credit_messages", b"credit_messages", "extend", b"extend", "nack", b"nack", "queue", b"queue", "release", b"release", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "begun", b"begun", "credit_bytes", b"credit_bytes", "credit_messages", b"credit_messages", "extend", b"extend", "nack", b"nack", "queue", b"queue", "release", b"release", "sequence", b"sequence", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -403,6 +411,9 @@ class SubscribeResponse(_message.Message):
     SUBSCRIBED_FIELD_NUMBER: _builtins.int
     DELIVERY_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
+    stopping: _builtins.bool
+    """The broker stops: nothing more will be delivered on this stream. Settle what is done, then end your side."""
     @_builtins.property
     def subscribed(self) -> Global___Subscribed: ...
     @_builtins.property
@@ -415,10 +426,11 @@ class SubscribeResponse(_message.Message):
         subscribed: Global___Subscribed | None = ...,
         delivery: Global___Delivery | None = ...,
         settled: Global___Settled | None = ...,
+        stopping: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery", "settled", b"settled", "subscribed", b"subscribed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery", "settled", b"settled", "subscribed", b"subscribed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery", "settled", b"settled", "stopping", b"stopping", "subscribed", b"subscribed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,17 +444,21 @@ class Subscribed(_message.Message):
 
     QUEUE_NUMBER_FIELD_NUMBER: _builtins.int
     VISIBILITY_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     queue_number: _builtins.int
     visibility_timeout_ms: _builtins.int
+    incarnation: _builtins.int
+    """Counts the starts of the broker. Every epoch is `incarnation << 40 | counter`."""
     def __init__(
         self,
         *,
         queue_number: _builtins.int = ...,
         visibility_timeout_ms: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_number", b"queue_number", "visibility_timeout_ms", b"visibility_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "queue_number", b"queue_number", "visibility_timeout_ms", b"visibility_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -842,23 +858,76 @@ class ExtendLeaseResponse(_message.Message):
 Global___ExtendLeaseResponse: _TypeAlias = ExtendLeaseResponse  # noqa: Y015
 
 @_typing.final
+class ReleaseBatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    LEASE_EPOCHS_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    @_builtins.property
+    def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def lease_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        queue: _builtins.str = ...,
+        message_ids: _abc.Iterable[_builtins.str] | None = ...,
+        lease_epochs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_epochs", b"lease_epochs", "message_ids", b"message_ids", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseBatchRequest: _TypeAlias = ReleaseBatchRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseBatchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettleResult]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___SettleResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseBatchResponse: _TypeAlias = ReleaseBatchResponse  # noqa: Y015
+
+@_typing.final
 class SettleResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     """A gRPC status code; 0: done and durable."""
     error: _builtins.str
+    finished: _builtins.bool
+    """With NOT_FOUND, for an ack: the message is finished. It was acked before, or purged. An ack that is sent again after a
+    lost connection may count this as success.
+    """
     def __init__(
         self,
         *,
         error_code: _builtins.int = ...,
         error: _builtins.str = ...,
+        finished: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "error_code", b"error_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "error_code", b"error_code", "finished", b"finished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

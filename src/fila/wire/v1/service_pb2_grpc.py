@@ -89,6 +89,11 @@ class FilaServiceStub:
                 request_serializer=fila_dot_v1_dot_service__pb2.ExtendLeaseRequest.SerializeToString,
                 response_deserializer=fila_dot_v1_dot_service__pb2.ExtendLeaseResponse.FromString,
                 _registered_method=True)
+        self.ReleaseBatch = channel.unary_unary(
+                '/fila.v1.FilaService/ReleaseBatch',
+                request_serializer=fila_dot_v1_dot_service__pb2.ReleaseBatchRequest.SerializeToString,
+                response_deserializer=fila_dot_v1_dot_service__pb2.ReleaseBatchResponse.FromString,
+                _registered_method=True)
 
 
 class FilaServiceServicer:
@@ -164,6 +169,13 @@ class FilaServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseBatch(self, request, context):
+        """Give leases back untouched: no attempt is counted, and the messages stand in front of their keys again, in their old order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FilaServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,6 +233,11 @@ def add_FilaServiceServicer_to_server(servicer, server):
                     servicer.ExtendLease,
                     request_deserializer=fila_dot_v1_dot_service__pb2.ExtendLeaseRequest.FromString,
                     response_serializer=fila_dot_v1_dot_service__pb2.ExtendLeaseResponse.SerializeToString,
+            ),
+            'ReleaseBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseBatch,
+                    request_deserializer=fila_dot_v1_dot_service__pb2.ReleaseBatchRequest.FromString,
+                    response_serializer=fila_dot_v1_dot_service__pb2.ReleaseBatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -520,6 +537,33 @@ class FilaService:
             '/fila.v1.FilaService/ExtendLease',
             fila_dot_v1_dot_service__pb2.ExtendLeaseRequest.SerializeToString,
             fila_dot_v1_dot_service__pb2.ExtendLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fila.v1.FilaService/ReleaseBatch',
+            fila_dot_v1_dot_service__pb2.ReleaseBatchRequest.SerializeToString,
+            fila_dot_v1_dot_service__pb2.ReleaseBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,8 @@ class FilaServiceStub:
     AckBatch: _grpc.UnaryUnaryMultiCallable[_service_pb2.AckBatchRequest, _service_pb2.AckBatchResponse]
     NackBatch: _grpc.UnaryUnaryMultiCallable[_service_pb2.NackBatchRequest, _service_pb2.NackBatchResponse]
     ExtendLease: _grpc.UnaryUnaryMultiCallable[_service_pb2.ExtendLeaseRequest, _service_pb2.ExtendLeaseResponse]
+    ReleaseBatch: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReleaseBatchRequest, _service_pb2.ReleaseBatchResponse]
+    """Give leases back untouched: no attempt is counted, and the messages stand in front of their keys again, in their old order."""
 
 @_typing.type_check_only
 class FilaServiceAsyncStub(FilaServiceStub):
@@ -65,6 +67,8 @@ class FilaServiceAsyncStub(FilaServiceStub):
     AckBatch: _aio.UnaryUnaryMultiCallable[_service_pb2.AckBatchRequest, _service_pb2.AckBatchResponse]  # type: ignore[assignment]
     NackBatch: _aio.UnaryUnaryMultiCallable[_service_pb2.NackBatchRequest, _service_pb2.NackBatchResponse]  # type: ignore[assignment]
     ExtendLease: _aio.UnaryUnaryMultiCallable[_service_pb2.ExtendLeaseRequest, _service_pb2.ExtendLeaseResponse]  # type: ignore[assignment]
+    ReleaseBatch: _aio.UnaryUnaryMultiCallable[_service_pb2.ReleaseBatchRequest, _service_pb2.ReleaseBatchResponse]  # type: ignore[assignment]
+    """Give leases back untouched: no attempt is counted, and the messages stand in front of their keys again, in their old order."""
 
 class FilaServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -147,5 +151,13 @@ class FilaServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _service_pb2.ExtendLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ExtendLeaseResponse, _abc.Awaitable[_service_pb2.ExtendLeaseResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseBatch(
+        self,
+        request: _service_pb2.ReleaseBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_service_pb2.ReleaseBatchResponse, _abc.Awaitable[_service_pb2.ReleaseBatchResponse]]:
+        """Give leases back untouched: no attempt is counted, and the messages stand in front of their keys again, in their old order."""
 
 def add_FilaServiceServicer_to_server(servicer: FilaServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
