@@ -14,6 +14,7 @@ from fila.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from fila.wire import handshake
 
 # In the trailing metadata of a failed call, with the value "1": it certainly had no effect, so it is safe to repeat.
 NOT_DONE_KEY = "fila-not-done"
@@ -64,4 +65,7 @@ def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotF
         return UnavailableError(
             "the connection to the broker was lost, or the broker ended the stream: try again"
         )
-    return error_of(status.value[0], error.details() or status.name, not_found=not_found)
+    details = error.details() or status.name
+    if status is grpc.StatusCode.UNAVAILABLE:
+        details = handshake.sentence_of(details) or details
+    return error_of(status.value[0], details, not_found=not_found)
