@@ -8,7 +8,7 @@ WORKLOAD ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format proto bench soak clean
+.PHONY: help install run test check format proto docs bench soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ format: $(VENV)/.installed-dev ## format the code and apply the linter's safe fi
 proto: $(VENV)/.installed-dev ## regenerate src/fila/wire/v1 from proto/
 	$(BIN)/python tools/generate_proto.py
 
+docs: $(VENV)/.installed-dev ## build the documentation in build/site; warnings and broken links are errors
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --conf-dir docs . build/site
+	@echo "The documentation is in build/site/index.html."
+
 bench: $(VENV)/.installed-dev ## measure all workloads, or one (WORKLOAD=produce ARGS=--json)
 	$(BIN)/fila bench $(WORKLOAD) $(ARGS)
 
@@ -51,7 +55,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	@touch $(VENV)/.installed $@
 
 # Debian ships python3 without the module that creates environments.
