@@ -125,6 +125,18 @@ PING_INTERVAL_MS_MIN = 5_000
 CALL_TIMEOUT_SECONDS = 30.0
 # How long the broker may take to confirm what was sent last, before the stream is cut: longer than it takes to drain.
 STREAM_CLOSE_TIMEOUT_SECONDS = 10.0
+# Between attempts to reach a broker that was there: a restart takes a second or two, and thousands may wait for it.
+RECONNECT_MS_FIRST = 50
+RECONNECT_MS_MAX = 5_000
+# How long a connection may take to come about before the attempt is given up and another is made.
+CONNECT_TIMEOUT_MS = 5_000
+# How long a message may wait in a producer for its receipt, reconnects included, before it fails.
+PRODUCER_DELIVERY_TIMEOUT_SECONDS = 120.0
+# Acks that a consumer has sent and the broker has not confirmed; beyond it, the next waits. A few commits' worth: so the
+# loop does not wait for the disk, and a lost connection leaves little in doubt.
+ACKS_UNCONFIRMED_MAX = 4_000
+# With so many in one frame it is time to let it go.
+ACKS_FRAME_MESSAGES = 200
 # Beyond this a larger batch saves nothing measurable and delays everyone else's commit.
 PRODUCER_BATCH_MESSAGES = 500
 PRODUCER_BATCH_BYTES = 512 * KIB
@@ -138,6 +150,11 @@ PREFETCH_MESSAGES = 2 * DELIVERY_MESSAGES_MAX
 PREFETCH_BYTES = 8 * MIB
 # The same for `fila consume`. Printing is what takes time: more ahead would only keep messages from other consumers.
 PRINT_PREFETCH_MESSAGES = 100
+# What `fila consume` without --ack holds back from others until it ends; each lease is kept alive by an extension of its own.
+LOOK_MESSAGES_MAX = 10_000
+# What `fila enqueue` reads at once, and the longest line: a body in base64, with keys and headers beside it.
+READ_BYTES = 256 * KIB
+LINE_BYTES_MAX = 2 * BODY_BYTES_MAX
 
 # --- commit -------------------------------------------------------------------------------------------
 
@@ -153,6 +170,9 @@ PRODUCE_BATCHES_IN_FLIGHT_MAX = 64
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * MIB
 # How long a stopping broker waits for producers to end their side, so that their last receipts arrive.
 PRODUCE_STOP_GRACE_MS = 500
+# How long it waits for consumers to end theirs: they have to send what their workers have just finished, and a loaded machine is
+# slow. What comes later is settled after the restart.
+SUBSCRIBE_STOP_GRACE_MS = 1_000
 # Pages just written or partly delivered. Small enough to stay in the processor's cache: with four times as much, draining a
 # backlog costs 0.2 us more per message.
 PAGE_CACHE_BYTES = 4 * MIB
@@ -169,3 +189,11 @@ DRAIN_TIMEOUT_MS = 5_000
 # --- answers ------------------------------------------------------------------------------------------
 
 STATS_KEYS_MAX = 1_000
+
+# --- the demo -----------------------------------------------------------------------------------------
+
+# Long enough that a wait is felt, short enough to be watched to its end.
+DEMO_SECONDS_DEFAULT = 12.0
+DEMO_SECONDS_MAX = 30.0
+# It promises to take less than a minute, whatever the machine.
+DEMO_TIMEOUT_SECONDS = 50.0

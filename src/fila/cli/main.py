@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queue": ("fila.cli.queue:queue", "Create, delete, purge, list and inspect queues."),
     "enqueue": ("fila.cli.enqueue:enqueue", "Put a message into a queue."),
     "consume": ("fila.cli.consume:consume", "Take messages out of a queue and print them."),
+    "demo": ("fila.cli.demo:demo", "See a quiet tenant overtake a flood; needs no server."),
     "bench": ("fila.cli.bench:bench", "Measure a broker with named workloads."),
 }
 
