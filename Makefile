@@ -8,15 +8,18 @@ WORKLOAD ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format proto docs bench soak clean
+.PHONY: help install run demo record-demo time-demo test check format proto docs bench soak clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## create .venv and install the broker, the client and the command line
 
 run: $(VENV)/.installed ## start the broker (ARGS="--config my.toml" passes options on)
 	$(BIN)/fila server $(ARGS)
+
+demo: $(VENV)/.installed ## see a quiet tenant overtake a flood (ARGS="--seconds 5" passes options on)
+	$(BIN)/fila demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## run all tests (ARGS="tests/unit -k lease" runs some)
 	$(BIN)/python -m pytest $(ARGS)
@@ -45,6 +48,12 @@ bench: $(VENV)/.installed-dev ## measure all workloads, or one (WORKLOAD=produce
 soak: $(VENV)/.installed-dev ## run a suite for long, one JSON line per run (SUITE=name)
 	@test -n "$(SUITE)" || { echo "Say which: make soak SUITE=name. The names:"; $(BIN)/python tools/soak.py --list; exit 2; }
 	$(BIN)/python tools/soak.py $(SUITE) $(ARGS)
+
+record-demo: $(VENV)/.installed ## run the demo and put what it prints into README.md (ARGS=--check only compares)
+	$(BIN)/python tools/record_demo.py $(ARGS)
+
+time-demo: $(VENV)/.installed ## measure what a newcomer waits for: clone, set-up and demo
+	$(BIN)/python tools/time_demo.py
 
 clean: ## remove .venv and caches, never data
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

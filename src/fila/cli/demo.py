@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fila.demo.plan import Plan
     from fila.demo.tally import Frame
 
+LOOPBACK = "127.0.0.1"
+
 
 @click.command()
 @click.option(
@@ -46,32 +48,32 @@ def demo(context: click.Context, *, seconds: float, as_json: bool) -> None:
       fila demo --seconds 5
       fila demo --json
     """  # noqa: D301
+    program = _program(context.find_root().info_name or "fila")
+    with _signals() as signalled:
+        try:
+            _play(seconds, program, as_json=as_json)
+        except (LimitError, StoreError) as error:
+            # Most likely the disk, which nobody has chosen.
+            place = f"the demo's data is under {tempfile.gettempdir()}; TMPDIR names another place"
+            fail(LOOPBACK, type(error)(f"{error.message} ({place})"))
+        except FilaError as error:
+            fail(LOOPBACK, error)
+        except KeyboardInterrupt:
+            sys.exit(128 + (signalled[0] if signalled else signal.SIGINT))
+        except OSError as error:
+            _end_without_output(error)
+
+
+def _play(seconds: float, program: str, *, as_json: bool) -> None:
     # gRPC logs what we say in a sentence of our own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from fila.demo.plan import Plan
     from fila.demo.screen import can_redraw
 
-    program = _program(context.find_root().info_name or "fila")
-    with _signals() as signalled:
-        try:
-            if can_redraw(sys.stdout, os.environ) and not as_json:
-                _play_live(Plan(seconds), program)
-            else:
-                _play_plain(Plan(seconds), program, as_json=as_json)
-        except (LimitError, StoreError) as error:
-            # Most likely the disk: whoever starts the demo has not chosen it.
-            fail(
-                "",
-                type(error)(
-                    f"{error.message} (the demo's data is under {tempfile.gettempdir()}; TMPDIR names another place)"
-                ),
-            )
-        except FilaError as error:
-            fail("", error)
-        except KeyboardInterrupt:
-            sys.exit(128 + (signalled[0] if signalled else signal.SIGINT))
-        except OSError as error:
-            _end_without_output(error)
+    if can_redraw(sys.stdout, os.environ) and not as_json:
+        _play_live(Plan(seconds), program)
+    else:
+        _play_plain(Plan(seconds), program, as_json=as_json)
 
 
 def _play_live(plan: "Plan", program: str) -> None:

@@ -27,7 +27,7 @@ Show = Callable[[Frame], None]
 class DemoTimeoutError(FilaError):
     """The machine is too slow or too busy for the demo: try again, or a shorter one."""
 
-    code = Code.DEADLINE_EXCEEDED
+    code = Code.ABORTED
     retryable = True
 
 
