@@ -34,6 +34,8 @@ class FilaError(Exception):
 
     code: Code = Code.INTERNAL
     retryable: bool = False
+    # Whether what was asked certainly had no effect: to ask again cannot do it twice.
+    not_done: bool = False
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -44,12 +46,14 @@ class InvalidArgumentError(FilaError):
     """The request itself is wrong: change it."""
 
     code = Code.INVALID_ARGUMENT
+    not_done = True
 
 
 class NotFoundError(FilaError):
     """What the request names does not exist."""
 
     code = Code.NOT_FOUND
+    not_done = True
 
 
 class QueueNotFoundError(NotFoundError):
@@ -57,13 +61,21 @@ class QueueNotFoundError(NotFoundError):
 
 
 class MessageNotFoundError(NotFoundError):
-    """The message is not leased under this id and epoch: its lease has ended; drop the result."""
+    """The message is not leased under this id and epoch: its lease has ended; drop the result.
+
+    `finished`: it was acked before, or purged. Whoever sends an ack again may take that as success.
+    """
+
+    def __init__(self, message: str, *, finished: bool = False) -> None:
+        super().__init__(message)
+        self.finished = finished
 
 
 class QueueExistsError(FilaError):
     """A queue of that name exists: use it, or delete it first."""
 
     code = Code.ALREADY_EXISTS
+    not_done = True
 
 
 class LimitError(FilaError):
@@ -71,13 +83,27 @@ class LimitError(FilaError):
 
     code = Code.RESOURCE_EXHAUSTED
     retryable = True
+    not_done = True
 
 
 class UnavailableError(FilaError):
-    """The broker cannot answer now: it stops, or its disk fails. Try again."""
+    """The broker cannot answer now: it stops, or its disk fails. Try again.
+
+    Unless `not_done` says otherwise, the outcome is unknown.
+    """
 
     code = Code.UNAVAILABLE
     retryable = True
+
+    def __init__(self, message: str, *, not_done: bool = False) -> None:
+        super().__init__(message)
+        self.not_done = not_done
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The connection was lost, or time ran out, before the answer: it may be done or not. Look before you repeat it."""
+
+    retryable = False
 
 
 class UnimplementedError(FilaError):

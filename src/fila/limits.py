@@ -148,6 +148,10 @@ PRODUCER_BYTES_HELD_MAX = 16 * MIB
 # What a consumer leases ahead of its loop: two of the largest deliveries, so that one travels while the other is worked on.
 PREFETCH_MESSAGES = 2 * DELIVERY_MESSAGES_MAX
 PREFETCH_BYTES = 8 * MIB
+# How many handlers of a worker run at once unless it says otherwise, and how long they may take to end when it is told to stop.
+WORKER_CONCURRENCY = 10
+WORKER_CONCURRENCY_MAX = 10_000
+WORKER_DRAIN_SECONDS = 30.0
 # The same for `fila consume`. Printing is what takes time: more ahead would only keep messages from other consumers.
 PRINT_PREFETCH_MESSAGES = 100
 # What `fila consume` without --ack holds back from others until it ends; each lease is kept alive by an extension of its own.

@@ -16,6 +16,7 @@ from fila.broker import commit, recovery
 from fila.broker.commit import NOTHING, Committer
 from fila.core import group as group_module
 from fila.core import scheduler as scheduler_module
+from fila.core import selection
 from fila.core.credit import Consumer
 from fila.core.fairness.drr import Drr
 from fila.core.fairness.fifo import Fifo
@@ -411,7 +412,7 @@ def ack_of_a_lost_lease_accepted():
     def wrapped(find):
         return lambda group, address, _wanted: find(group, address, 0)
 
-    with replaced(scheduler_module, "find_lease", wrapped):
+    with replaced(selection, "find_lease", wrapped):
         yield
 
 

@@ -1,11 +1,14 @@
 """How a Subscribe stream ends, with the broker and the call played by the test: no race decides here."""
 
 import asyncio
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import grpc
 import pytest
 
-from fila.core.commands import Attach, Detach, SettleRuns
+from fila import limits
+from fila.core.commands import Attach, Detach, SettleRuns, Stop
 from fila.core.model import Runs
 from fila.core.outcome import Attached
 from fila.errors import UnavailableError
@@ -20,6 +23,8 @@ ACK = SubscribeRequest(sequence=1, ack=LeaseRuns(epochs=[5]))
 
 class FakeBroker:
     """Answers what it is told to answer, when it is told to."""
+
+    recovered = SimpleNamespace(incarnation=1)
 
     def __init__(self):
         self.commands = []
@@ -60,23 +65,28 @@ class FakeBroker:
 
 
 class FakeCall:
-    """A call whose frames come from a list, and whose writes wait for permission."""
+    """A call whose frames come from a list, and whose writes wait for permission; `end` ends the client's side."""
 
     def __init__(self, *requests):
         self._frames = [request.SerializeToString() for request in requests]
+        self.end = asyncio.Event()
+        self.end.set()
         self.written = []
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.ended = None
 
     async def read(self):
-        return self._frames.pop(0) if self._frames else grpc.aio.EOF
+        if self._frames:
+            return self._frames.pop(0)
+        await self.end.wait()
+        return grpc.aio.EOF
 
     async def write(self, frame):
         await self.may_write.wait()
         self.written.append(SubscribeResponse.FromString(frame))
 
-    async def abort(self, code, details):
+    async def abort(self, code, details, trailing_metadata=()):
         self.ended = code
         raise grpc.aio.AbortError
 
@@ -87,8 +97,10 @@ async def settle_down():
         await asyncio.sleep(0)
 
 
-def begin(*requests):
+def begin(*requests, ends=True):
     broker, call, streams = FakeBroker(), FakeCall(*requests), Streams()
+    if not ends:
+        call.end.clear()
     handler = subscribe_handler(broker, streams)
     return broker, call, streams, asyncio.ensure_future(handler.stream_stream(None, call))
 
@@ -153,21 +165,82 @@ async def test_end_waits_until_all_is_durable():
 
 
 @on_a_loop
-async def test_stop_confirms_what_becomes_durable_and_releases():
-    """A stopping server gives the leases back, and what the client settled before is confirmed all the same."""
-    broker, call, streams, serving = begin(FIRST, ACK)
+async def test_stop_is_said_once_and_waits_for_the_client_to_end_its_side():
+    """A stopping server says so, takes the credit away, reads on, and leaves only when all is confirmed; what is begun is kept."""
+    broker, call, streams, serving = begin(FIRST, ACK, ends=False)
     await settle_down()
 
     streams.stop()
     await settle_down()
+    assert [response.stopping for response in call.written] == [False, True]
+    assert broker.the(Stop) == Stop(7, 0)
+    assert not any(isinstance(command, Detach) for command in broker.commands)
+
+    call.end.set()
+    await settle_down()
+    assert not any(isinstance(command, Detach) for command in broker.commands)
+    broker.answer(broker.the(SettleRuns), Runs((), (), ()))
+    await settle_down()
     detach = broker.the(Detach)
-    assert not detach.lost
+    assert (detach.lost, detach.keep, detach.keep_begun) == (False, False, True)
+    broker.answer(detach, None)
+    await asyncio.gather(serving, return_exceptions=True)
+
+    assert call.written[-1].settled.sequence == 1
+    assert call.ended is grpc.StatusCode.UNAVAILABLE
+
+
+@on_a_loop
+async def test_stop_cuts_a_client_that_does_not_end_its_side():
+    """After its time the stream ends without the client; what it settled before is confirmed all the same."""
+    broker, call, streams, serving = begin(FIRST, ACK, ends=False)
+    await settle_down()
+    with patch.object(limits, "SUBSCRIBE_STOP_GRACE_MS", 0):
+        streams.stop()
+    while not any(isinstance(command, Detach) for command in broker.commands):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+    detach = broker.the(Detach)
+    assert (detach.lost, detach.keep_begun) == (False, True)
     broker.answer(broker.the(SettleRuns), Runs((), (), ()))
     broker.answer(detach, None)
     await asyncio.gather(serving, return_exceptions=True)
 
     assert call.written[-1].settled.sequence == 1
     assert call.ended is grpc.StatusCode.UNAVAILABLE
+
+
+@on_a_loop
+async def test_stop_loses_nobody_who_breaks_off():
+    """A stream that breaks while the server stops is no attempt: what is begun is kept, as for all others."""
+    broker, _, streams, serving = begin(FIRST, ends=False)
+    await settle_down()
+    streams.stop()
+    await settle_down()
+
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+    detach = broker.the(Detach)
+    assert (detach.lost, detach.keep_begun) == (False, True)
+
+
+@on_a_loop
+async def test_stop_leaves_a_stream_alone_that_ends_already():
+    """A client that has ended its side before gives everything back, and its stream ends well."""
+    broker, call, streams, serving = begin(FIRST, ACK)
+    await settle_down()
+
+    streams.stop()
+    broker.answer(broker.the(SettleRuns), Runs((), (), ()))
+    await settle_down()
+    detach = broker.the(Detach)
+    assert (detach.lost, detach.keep, detach.keep_begun) == (False, False, False)
+    broker.answer(detach, None)
+    await serving
+
+    assert not any(response.stopping for response in call.written)
+    assert call.ended is None
 
 
 @on_a_loop

@@ -129,7 +129,7 @@ class Broker:
         for consumer in list(self._sinks):
             self._sinks.pop(consumer)
             if self._failure is None:
-                self.submit(Detach(0, consumer))
+                self.submit(Detach(0, consumer, keep_begun=True))
         # Between the event and us somebody may have submitted again.
         while not self._idle.is_set():
             await self._idle.wait()
@@ -209,10 +209,10 @@ class Broker:
     def _refusal(self, command: Command) -> FilaError | None:
         if self._failure is not None:
             # A new one each time: an error that is raised again and again collects the frames of all who raised it.
-            return UnavailableError(self._failure.message)
+            return UnavailableError(self._failure.message, not_done=True)
         beginning = isinstance(command, BEGINNINGS)
         if self._draining and beginning:
-            return UnavailableError("the broker is stopping: connect again when it is back")
+            return UnavailableError("the broker is stopping: connect again when it is back", not_done=True)
         if not beginning:
             return None
         if (

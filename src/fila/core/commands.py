@@ -108,18 +108,31 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Deliver nothing more to a consumer. No reply.
+
+    Its credit is void, now and in future. `seen` is the epoch of the last delivery that was sent: later ones are released.
+    """
+
+    consumer: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
 class Detach:
     """End a consumer. Reply (None) if `request` is not 0.
 
     `lost`: its stream broke, and what it had begun (all it held, if it never reported any) counts as an attempt. `seen` is the
     epoch of the last delivery that was sent: later ones are released in any case. None: all were.
-    `keep`: its leases live on until they are settled or expire. Otherwise they are released.
+    `keep`: its leases live on until they are settled or expire. Otherwise they are released; with `keep_begun`, only those
+    that it has not begun.
     """
 
     request: int
     consumer: int
     lost: bool = False
     keep: bool = False
+    keep_begun: bool = False
     seen: int | None = None
 
 
@@ -162,6 +175,7 @@ Command = (
     | Credit
     | Begin
     | Sent
+    | Stop
     | Detach
     | SettleRuns
     | SettleMessages

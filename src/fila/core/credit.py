@@ -16,6 +16,7 @@ class Consumer:
         "ready",
         "refill",
         "reports_begun",
+        "stopped",
     )
 
     def __init__(self, number: int, messages: int, bytes_: int, *, refill: bool, once: bool) -> None:
@@ -32,6 +33,8 @@ class Consumer:
         # Whether it stands in its group's row of those that can take something.
         self.ready = False
         self.reports_begun = False
+        # Whether it wants nothing more.
+        self.stopped = False
 
     @property
     def has_credit(self) -> bool:
@@ -56,12 +59,19 @@ class Consumer:
         """Take note that a delivery is on its way."""
         self.grant(*self._unsent.pop(epoch, (0, 0)))
 
+    def stop(self) -> None:
+        """Give up all credit, now and in future."""
+        self.stopped = True
+        self.messages = self.bytes = 0
+
     def spend(self, messages: int, bytes_: int) -> None:
         """Lower the credit by a delivery."""
         self.messages -= messages
         self.bytes -= bytes_
 
     def grant(self, messages: int, bytes_: int) -> None:
-        """Raise the credit."""
+        """Raise the credit, unless nothing more is wanted."""
+        if self.stopped:
+            return
         self.messages += messages
         self.bytes += bytes_

@@ -372,6 +372,11 @@ class Group:
     def detach(self, consumer: Consumer) -> list[Lease]:
         """Forget a consumer and return the deliveries that it holds leases of."""
         del self.consumers[consumer.number]
+        return self.stop(consumer)
+
+    def stop(self, consumer: Consumer) -> list[Lease]:
+        """Give a consumer nothing more and return the deliveries that it holds leases of, oldest first."""
+        consumer.stop()
         if consumer.ready:
             self.ready.remove(consumer)
             consumer.ready = False

@@ -19,12 +19,12 @@ from fila.core.fairness.wfq import Wfq
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.model import NO_RUNS, Action, Address, Discipline, Runs
-from fila.core.segment import places
+from fila.core.model import Action, Discipline
+from fila.core.selection import in_order, select_messages, select_runs
 from fila.core.stats import queue_stats
 from fila.core.timers import Timers
 from fila.core.usage import Usage
-from fila.errors import FilaError, LimitError, MessageNotFoundError, QueueExistsError, QueueNotFoundError
+from fila.errors import FilaError, LimitError, QueueExistsError, QueueNotFoundError
 
 DISCIPLINES: dict[Discipline, Make] = {Discipline.DRR: Drr, Discipline.WFQ: Wfq, Discipline.FIFO: Fifo}
 # Epochs of different starts of the broker never meet: the start's number stands above so many deliveries.
@@ -60,6 +60,7 @@ class Scheduler:
             c.Begin: self._begin,
             c.Sent: self._sent,
             c.Attach: self._attach,
+            c.Stop: self._stop,
             c.Detach: self._detach,
             c.CreateQueue: self._create_queue,
             c.DeleteQueue: self._delete_queue,
@@ -311,6 +312,14 @@ class Scheduler:
             group.refresh(consumer)
             self._hot[group.log.number] = group
 
+    def _stop(self, command: c.Stop) -> None:
+        found = self._consumer(command.consumer)
+        if found:
+            group, consumer = found
+            for lease in reversed(group.stop(consumer)):
+                if lease.epoch > command.seen:
+                    self._give_back(group, consumer, lease)
+
     def _detach(self, command: c.Detach) -> None:
         group = self._by_consumer.pop(command.consumer, None)
         consumer = group.consumers.get(command.consumer) if group else None
@@ -319,15 +328,20 @@ class Scheduler:
             if not command.keep:
                 for lease in reversed(leases):
                     seen = command.seen is None or lease.epoch <= command.seen
-                    self._give_back(group, consumer, lease, lost=command.lost and seen)
+                    lost = command.lost and seen
+                    self._give_back(group, consumer, lease, lost=lost, keep_begun=command.keep_begun)
         if command.request:
             self._reply(command.request, None)
 
-    def _give_back(self, group: Group, consumer: Consumer, lease: Lease, *, lost: bool) -> None:
+    def _give_back(
+        self, group: Group, consumer: Consumer, lease: Lease, *, lost: bool = False, keep_begun: bool = False
+    ) -> None:
         failed = 0
         if lost:
             failed = lease.held & lease.begun if consumer.reports_begun else lease.held
         released = lease.held & ~failed
+        if keep_begun:
+            released &= ~lease.begun
         self._touch(group)
         if released:
             group.release(lease, released)
@@ -345,44 +359,19 @@ class Scheduler:
         if group is None or consumer is None:
             self._reply(command.request, runs)
             return
-        masks: dict[int, int] = {}
-        refused: list[tuple[int, int, int]] = []
-        for epoch, position, count in zip(runs.epochs, runs.positions, runs.counts, strict=True):
-            lease = consumer.leases.get(epoch)
-            if lease is None:
-                refused.append((epoch, position, count))
-                continue
-            mask = lease.select(position, count)
-            known = mask & lease.held & ~masks.get(epoch, 0)
-            if known != mask or not mask:
-                refused += refused_runs(epoch, position, count, mask & ~known)
-            if known:
-                masks[epoch] = masks.get(epoch, 0) | known
+        masks, refused = select_runs(consumer.leases, runs)
         for epoch, mask in in_order(masks, command.action):
             self._settle(group, consumer.leases[epoch], mask, command)
-        self._reply(command.request, Runs(*zip(*refused, strict=True)) if refused else NO_RUNS)
+        self._reply(command.request, refused)
 
     def _settle_messages(self, command: c.SettleMessages) -> None:
         group = self._find(command.request, command.queue)
         if group is None:
             return
-        epochs = command.epochs if command.epochs is not None else [0] * len(command.addresses)
-        results: list[FilaError | None] = []
-        masks: dict[int, int] = {}
-        for address, wanted in zip(command.addresses, epochs, strict=True):
-            found = find_lease(group, address, wanted)
-            if found is not None and masks.get(found[0], 0) & found[1]:
-                found = None
-            if found is None:
-                results.append(
-                    MessageNotFoundError("the message is not leased, or no longer under this lease")
-                )
-                continue
-            masks[found[0]] = masks.get(found[0], 0) | found[1]
-            results.append(None)
+        masks, results = select_messages(group, command.addresses, command.epochs)
         for epoch, mask in in_order(masks, command.action):
             self._settle(group, group.leases[epoch], mask, command)
-        self._reply(command.request, tuple(results))
+        self._reply(command.request, results)
 
     def _settle(
         self, group: Group, lease: Lease, mask: int, command: c.SettleRuns | c.SettleMessages
@@ -454,29 +443,3 @@ def offsets_error(group: Group, count: int) -> FilaError | None:
     if group.log.next_offset + count <= 1 << limits.OFFSET_BITS:
         return None
     return LimitError(f"the queue {group.log.spec.name!r} has used up its offsets: create another")
-
-
-def find_lease(group: Group, address: Address, wanted: int) -> tuple[int, int] | None:
-    """Return the epoch and mask of a message's present lease, if it is the one that is meant."""
-    if address.queue_number != group.log.number:
-        return None
-    epoch = group.epochs.get(address.offset)
-    if (
-        epoch is None
-        or (wanted and wanted != epoch)
-        or group.log.time_ms(address.offset) != address.enqueued_at_ms
-    ):
-        return None
-    return epoch, 1 << group.leases[epoch].offsets.index(address.offset)
-
-
-def in_order(masks: dict[int, int], action: Action) -> list[tuple[int, int]]:
-    """Return what is settled of each delivery; releases with the newest first, so that the oldest stand before them again."""
-    return sorted(masks.items(), reverse=True) if action is Action.RELEASE else list(masks.items())
-
-
-def refused_runs(epoch: int, position: int, count: int, mask: int) -> list[tuple[int, int, int]]:
-    """Return the runs of a mask that had ended; a run of places that never were is refused as it came."""
-    if not mask:
-        return [(epoch, position, count)]
-    return [(epoch, place, 1) for place in places(mask)]

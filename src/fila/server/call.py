@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from fila import limits
 from fila.core.model import check_queue_name
 from fila.errors import FilaError, InvalidArgumentError
-from fila.wire.status import status_of
+from fila.wire.status import status_of, trailers_of
 
 Call: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
@@ -53,7 +53,7 @@ async def write_frame(call: Call, frame: bytes) -> None:
 async def refuse(call: Call, error: FilaError) -> NoReturn:
     """End a call with the status of an error."""
     code, details = status_of(error)
-    await call.abort(code, details)
+    await call.abort(code, details, trailers_of(error))
     raise AssertionError
 
 

@@ -6,9 +6,10 @@ consumer leaves is released as well, unless the core does that itself. Leaving n
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from fila.broker.loop import Broker
-from fila.core.commands import Attach, Detach, SettleMessages
+from fila.core.commands import Attach, Detach, SettleMessages, Stop
 from fila.core.model import Action, Address
 from fila.core.outcome import Attached, Delivery
 from fila.errors import FilaError
@@ -24,6 +25,7 @@ class Consumer:
         self._once = once
         self._attached = False
         self._detached = False
+        self._stopped = False
         self._left = False
         self._kept = False
         self.number = broker.open_consumer(self)
@@ -38,6 +40,9 @@ class Consumer:
         if self._once:
             # With its first delivery the core has forgotten this consumer.
             self._attached = False
+        if self._stopped:
+            # The core releases it: it was not sent.
+            return
         if not self._left:
             self.deliveries.append((delivery, bodies))
             self._wake.set()
@@ -74,11 +79,23 @@ class Consumer:
             raise
         return attached
 
+    def stop(self) -> None:
+        """Take nothing more: credit is void, and what was not sent goes back."""
+        if self._stopped or self._left:
+            return
+        self._stopped = True
+        self.deliveries.clear()
+        # A broker that has failed has dropped all leases itself.
+        with suppress(FilaError):
+            self._broker.submit(Stop(self.number, self._seen))
+
     def finish(self) -> None:
         """End this consumer; until `gone`, take what the core had already leased to it."""
         self._detach(lost=False, keep=True)
 
-    def leave(self, *, lost: bool = False, keep: bool = False, sent: int = 0) -> None:
+    def leave(
+        self, *, lost: bool = False, keep: bool = False, keep_begun: bool = False, sent: int = 0
+    ) -> None:
         """End this consumer, once. Of the first delivery that still waits, `sent` messages were sent already."""
         if self._left:
             return
@@ -90,9 +107,9 @@ class Consumer:
                 self._give_back(delivery, sent)
                 sent = 0
         self.deliveries.clear()
-        self._detach(lost=lost, keep=keep)
+        self._detach(lost=lost, keep=keep, keep_begun=keep_begun)
 
-    def _detach(self, *, lost: bool, keep: bool) -> None:
+    def _detach(self, *, lost: bool, keep: bool, keep_begun: bool = False) -> None:
         if self._detached:
             return
         self._detached = True
@@ -101,7 +118,9 @@ class Consumer:
             return
         request = self._broker.expect(self._gone)
         try:
-            self._broker.submit(Detach(request, self.number, lost=lost, keep=keep, seen=self._seen))
+            self._broker.submit(
+                Detach(request, self.number, lost=lost, keep=keep, keep_begun=keep_begun, seen=self._seen)
+            )
         except FilaError:
             # The broker has stopped: what is leased is its own to end.
             self._gone()

@@ -19,9 +19,17 @@ class StreamCredit:
         self._kept_bytes = 0
         # What the core knows of, or is delivered and not yet written.
         self._out_bytes = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Void what is not used yet: nothing more is wanted, and what is granted later does not count."""
+        self._stopped = True
+        self._messages = self._bytes = self._kept_bytes = 0
 
     def grant(self, messages: int, size: int) -> tuple[int, int]:
         """Add credit, and return what of it the core is to hear of now. Raises InvalidArgumentError beyond the bounds."""
+        if self._stopped:
+            return 0, 0
         if self._messages + messages > limits.CREDIT_MESSAGES_MAX:
             raise InvalidArgumentError(
                 f"credit for {self._messages + messages:,} messages is more than {limits.CREDIT_MESSAGES_MAX:,}"

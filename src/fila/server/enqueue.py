@@ -162,4 +162,4 @@ def _unless_all_one(numbers: Sequence[int]) -> Sequence[int] | None:
 
 
 def _refusal(error: FilaError) -> EnqueueResult:
-    return EnqueueResult(error_code=error.code, error=short_message(error))
+    return EnqueueResult(error_code=error.code, error=short_message(error), not_taken=error.not_done)

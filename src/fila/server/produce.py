@@ -13,7 +13,7 @@ from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Enqueue
 from fila.core.outcome import Enqueued
-from fila.errors import FilaError, InvalidArgumentError, LimitError, NotFoundError
+from fila.errors import FilaError, InvalidArgumentError, LimitError, NotFoundError, UnavailableError
 from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse, write_frame
 from fila.server.streams import Streams
 from fila.wire.columns import MalformedColumnsError, read_columns
@@ -100,7 +100,7 @@ class _ProduceStream:
 
     async def _read(self) -> None:
         try:
-            while (frame := await read_frame(self._call)) is not None:
+            while self._failure is None and (frame := await read_frame(self._call)) is not None:
                 self._take(frame)
                 del frame
                 while self._is_full():
@@ -152,11 +152,15 @@ class _ProduceStream:
         except (InvalidArgumentError, LimitError, NotFoundError) as error:
             # It concerns this batch alone: the producer hears of it in its receipt, in turn.
             batch.answer(error)
+        except UnavailableError as error:
+            # The broker takes nothing now: this batch hears so, and what follows is not read.
+            batch.answer(error)
+            self._failure = error
 
 
 def refusal(sequence: int, error: FilaError) -> bytes:
-    """Return the receipt of a batch of which nothing was taken."""
-    return produce_refusal(sequence, error.code, short_message(error))
+    """Return the receipt of a batch that failed, and say whether it certainly was not taken."""
+    return produce_refusal(sequence, error.code, short_message(error), not_taken=error.not_done)
 
 
 def produce_handler(broker: Broker, streams: Streams) -> Handler:

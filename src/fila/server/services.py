@@ -56,6 +56,7 @@ def _message_handlers(broker: Broker, streams: Streams, window_default: int) -> 
         "Nack": unary(service_pb2.NackRequest, settler.nack),
         "NackBatch": unary(service_pb2.NackBatchRequest, settler.nack_batch),
         "ExtendLease": unary(service_pb2.ExtendLeaseRequest, settler.extend_lease),
+        "ReleaseBatch": unary(service_pb2.ReleaseBatchRequest, settler.release_batch),
         "Lease": lease_handler(broker, streams),
         "Consume": consume_handler(broker, streams, window_default=window_default),
         "Produce": produce_handler(broker, streams),

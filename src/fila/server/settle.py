@@ -1,4 +1,4 @@
-"""Ack, Nack and ExtendLease by message id, on behalf of whoever holds the lease."""
+"""Ack, Nack, ExtendLease and ReleaseBatch by message id, on behalf of whoever holds the lease."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import SettleMessages
 from fila.core.model import Action, Address
-from fila.errors import FilaError, InvalidArgumentError
+from fila.errors import FilaError, InvalidArgumentError, MessageNotFoundError
 from fila.server.call import checked_queue, checked_timeout_ms, shortened
 from fila.wire.ids import parse_message_id
 from fila.wire.status import short_message
@@ -21,6 +21,8 @@ from fila.wire.v1.service_pb2 import (
     NackBatchResponse,
     NackRequest,
     NackResponse,
+    ReleaseBatchRequest,
+    ReleaseBatchResponse,
     SettleResult,
 )
 
@@ -57,6 +59,11 @@ class Settler:
         results = await self._settle_many(request, Action.EXTEND, timeout_ms=timeout_ms)
         return ExtendLeaseResponse(results=results).SerializeToString()
 
+    async def release_batch(self, request: ReleaseBatchRequest) -> bytes:
+        """Give many leases back untouched, each with its own result."""
+        results = await self._settle_many(request, Action.RELEASE)
+        return ReleaseBatchResponse(results=results).SerializeToString()
+
     async def _settle_one(self, request: AckRequest | NackRequest, action: Action, error: str = "") -> None:
         queue = checked_queue(request.queue)
         address = Address(*parse_message_id(request.message_id))
@@ -68,7 +75,7 @@ class Settler:
 
     async def _settle_many(
         self,
-        request: AckBatchRequest | NackBatchRequest | ExtendLeaseRequest,
+        request: AckBatchRequest | NackBatchRequest | ExtendLeaseRequest | ReleaseBatchRequest,
         action: Action,
         *,
         error: str = "",
@@ -112,3 +119,4 @@ def _parse_ids(ids: Sequence[str], results: list[SettleResult]) -> tuple[list[in
 def _refuse(result: SettleResult, error: FilaError) -> None:
     result.error_code = error.code
     result.error = short_message(error)
+    result.finished = isinstance(error, MessageNotFoundError) and error.finished

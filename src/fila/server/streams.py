@@ -13,7 +13,7 @@ class Stoppable(Protocol):
     """A stream that can be asked to end."""
 
     def stop(self, error: FilaError) -> None:
-        """Take nothing more, answer what was taken, then end with the error."""
+        """Take nothing more, answer what was taken, then end with the error: what has no answer by then was not done."""
 
 
 class Streams:
@@ -26,7 +26,7 @@ class Streams:
     def check_open(self) -> None:
         """Raise UnavailableError when the server stops already; ask before making a stream."""
         if self._stopped:
-            raise UnavailableError(STOPPING)
+            raise UnavailableError(STOPPING, not_done=True)
 
     @contextmanager
     def hold(self, stream: Stoppable) -> Iterator[None]:
@@ -41,4 +41,4 @@ class Streams:
         """Ask all streams to end, and take no new ones."""
         self._stopped = True
         for stream in list(self._open.values()):
-            stream.stop(UnavailableError(STOPPING))
+            stream.stop(UnavailableError(STOPPING, not_done=True))

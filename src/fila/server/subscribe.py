@@ -3,6 +3,9 @@
 The call's own coroutine writes, a task reads. A client that ends its side gives back what it holds; one that breaks off, or
 breaks the protocol, has lost it. A client that does not read holds up nobody: what waits for it is bounded by its credit, and
 what it may still ask for by what it has been answered.
+
+A broker that stops says so, delivers nothing more, and reads on until the client ends its side or a time has passed. What the client
+is working on then stays leased to it: it is settled after the restart, by id.
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from fila.server.consumer import Consumer
 from fila.server.credit import StreamCredit
 from fila.server.settling import Settling
 from fila.server.streams import Streams
-from fila.wire.frames import delivery_frame, subscribed_frame
+from fila.wire.frames import delivery_frame, stopping_frame, subscribed_frame
 from fila.wire.leases import read_runs
 from fila.wire.v1.service_pb2 import SubscribeRequest
 
@@ -36,13 +39,29 @@ class _SubscribeStream:
         self._settling = Settling(broker, self._consumer.number, self._wake)
         self._credit = StreamCredit()
         self._stopping: FilaError | None = None
+        self._stop_is_told = False
+        self._stop_is_over = False
         self._failure: FilaError | None = None
         self._reader: asyncio.Task[None] | None = None
 
     def stop(self, error: FilaError) -> None:
-        """Read nothing more, confirm what is durable, give the leases back."""
+        """Deliver nothing more, and give the client time to settle what it has done and to end its side."""
+        if self._reader is not None and self._reader.done():
+            # It ends already, and of its own accord.
+            return
         self._stopping = error
+        self._want_nothing()
         self._wake.set()
+        asyncio.get_running_loop().call_later(limits.SUBSCRIBE_STOP_GRACE_MS / 1_000, self._cut)
+
+    def _cut(self) -> None:
+        """Read nothing more, confirm what is durable, and end."""
+        self._stop_is_over = True
+        self._wake.set()
+
+    def _want_nothing(self) -> None:
+        self._credit.stop()
+        self._consumer.stop()
 
     async def serve(self, first: SubscribeRequest) -> FilaError | None:
         """Serve the stream until it ends, and return why, if it must end with an error."""
@@ -50,7 +69,7 @@ class _SubscribeStream:
         try:
             messages, size = self._credit.grant(first.credit_messages, first.credit_bytes)
             attached = await self._consumer.attach(credit_messages=messages, credit_bytes=size)
-            await write_frame(self._call, subscribed_frame(attached))
+            await write_frame(self._call, subscribed_frame(attached, self._broker.recovered.incarnation))
             self._take_leases(first)
             self._reader = asyncio.create_task(self._read())
             self._reader.add_done_callback(lambda _: self._wake.set())
@@ -63,7 +82,7 @@ class _SubscribeStream:
         finally:
             if self._reader is not None:
                 self._reader.cancel()
-            self._consumer.leave(lost=lost)
+            self._leave(lost=lost)
 
     async def _write(self) -> FilaError | None:
         """Write until the stream is to end."""
@@ -72,7 +91,10 @@ class _SubscribeStream:
             self._wake.clear()
             error = self._error()
             half_closed = self._is_half_closed()
-            if consumer.deliveries and error is None and not half_closed:
+            if self._stopping is not None and not self._stop_is_told and error is None and not half_closed:
+                self._stop_is_told = True
+                await write_frame(self._call, stopping_frame())
+            elif consumer.deliveries and error is None and not half_closed:
                 await self._write_delivery()
             elif settling.is_ready():
                 await self._confirm()
@@ -82,7 +104,7 @@ class _SubscribeStream:
                 # A call that was broken off also reads as ended, a moment before it is cancelled. Only one that still takes
                 # an answer has ended well.
                 await self._confirm()
-                return None
+                return self._stopping
             else:
                 await self._wake.wait()
 
@@ -109,15 +131,22 @@ class _SubscribeStream:
         """Leave, wait until the leases are back in their queue, and confirm what was settled until then."""
         assert self._reader is not None
         self._reader.cancel()
-        self._consumer.leave()
+        self._leave(lost=False)
         while not self._consumer.gone:
             self._wake.clear()
             await self._wake.wait()
         if self._settling.is_ready():
             await self._confirm()
 
+    def _leave(self, *, lost: bool) -> None:
+        # Whose broker stops has not failed, however its stream ends, and is not done with what it has begun.
+        stopping = self._stopping is not None
+        self._consumer.leave(lost=lost and not stopping, keep_begun=stopping)
+
     def _error(self) -> FilaError | None:
-        return self._stopping or self._consumer.error or self._settling.failure or self._failure
+        """Return why the stream must end, whatever the client does."""
+        error = self._consumer.error or self._settling.failure or self._failure
+        return error or (self._stopping if self._stop_is_over else None)
 
     def _is_half_closed(self) -> bool:
         reader = self._reader
@@ -148,9 +177,13 @@ class _SubscribeStream:
         self._take_leases(request)
         if request.credit_messages or request.credit_bytes:
             messages, size = self._credit.grant(request.credit_messages, request.credit_bytes)
-            self._broker.submit(Credit(self._consumer.number, messages, size))
+            if messages or size:
+                self._broker.submit(Credit(self._consumer.number, messages, size))
 
     def _take_leases(self, request: SubscribeRequest) -> None:
+        if request.stop:
+            # First of all: what the same frame gives back must not come back.
+            self._want_nothing()
         if request.HasField("begun"):
             runs = read_runs(request.begun)
             if runs.epochs:

@@ -19,6 +19,7 @@ from fila.core.commands import (
     Sent,
     SettleMessages,
     SettleRuns,
+    Stop,
 )
 from fila.core.model import Action, Address, QueueStats, Runs
 from fila.core.outcome import Attached, Enqueued
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from fila.sim.checker import Checker
 
 Place = tuple[int, int]
+
+# Answers to what names no lease: the error, and whether it says that the message is finished.
+_NOT_LEASED = (MessageNotFoundError, False)
+_FINISHED = (MessageNotFoundError, True)
 
 
 class Answers:
@@ -50,6 +55,7 @@ class Answers:
             Credit: self._credit,
             Begin: self._begin,
             Sent: self._sent,
+            Stop: self._stop,
             Detach: self._detach,
             SettleRuns: self._settle_runs,
             SettleMessages: self._settle_messages,
@@ -203,16 +209,13 @@ class Answers:
     def _credit(self, command: Credit) -> bool:
         consumer = self._checker.consumers.get(command.consumer)
         if consumer is not None:
-            consumer.messages += command.messages
-            consumer.bytes += command.bytes
+            consumer.grant(command.messages, command.bytes)
         return False
 
     def _sent(self, command: Sent) -> bool:
         consumer = self._checker.consumers.get(command.consumer)
         if consumer is not None:
-            messages, byte_count = consumer.unsent.pop(command.epoch, (0, 0))
-            consumer.messages += messages
-            consumer.bytes += byte_count
+            consumer.grant(*consumer.unsent.pop(command.epoch, (0, 0)))
         return False
 
     def _begin(self, command: Begin) -> bool:
@@ -224,21 +227,35 @@ class Answers:
                     message.begun = True
         return False
 
+    def _stop(self, command: Stop) -> bool:
+        consumer = self._checker.consumers.get(command.consumer)
+        if consumer is None:
+            return False
+        consumer.stopped = True
+        consumer.messages = consumer.bytes = 0
+        unseen = [message for message in consumer.held.values() if message.epoch > command.seen]
+        self._release(sorted(unseen, key=lambda message: message.epoch))
+        return bool(unseen)
+
     def _detach(self, command: Detach) -> bool:
         consumer = self._checker.consumers.get(command.consumer)
-        changed = consumer is not None and bool(consumer.held) and not command.keep
-        if consumer is not None:
-            self._leave(consumer, command)
+        changed = consumer is not None and self._leave(consumer, command)
         if command.request:
             self._expect(command, None)
         return changed
 
-    def _leave(self, consumer: ConsumerModel, command: Detach) -> None:
+    def _leave(self, consumer: ConsumerModel, command: Detach) -> bool:
+        """Let a consumer go, and say whether any of its leases ended by that."""
+        ended = False
         held = list(consumer.held.values())
         consumer.attached = False
         if not command.keep:
             lost = [message for message in held if _is_lost(message, consumer, command)]
-            released = [message for message in held if message not in lost]
+            kept = [
+                message for message in held if message.begun and command.keep_begun and message not in lost
+            ]
+            released = [message for message in held if message not in lost and message not in kept]
+            ended = bool(lost or released)
             # Not ordered: which of a consumer's leases ends first is nobody's promise.
             queue = consumer.queue
             waking = self._checker.fail(lost, ordered=len(lost) < 2)
@@ -248,6 +265,7 @@ class Answers:
             if queue.judged:
                 queue.shares.activate(waking)
         self._checker.detach(consumer)
+        return ended
 
     # --- settling ---------------------------------------------------------------------------------------
 
@@ -280,7 +298,7 @@ class Answers:
             message = self._addressed(queue, address)
             epoch = 0 if command.epochs is None else command.epochs[place]
             if message is None or not message.leased_under(epoch) or id(message) in seen:
-                expected.append(MessageNotFoundError)
+                expected.append(_NOT_LEASED if not _is_finished(queue, address) else _FINISHED)
             else:
                 seen.add(id(message))
                 good.append(message)
@@ -288,7 +306,7 @@ class Answers:
         self._settle(command, good)
         found = self._replies.pop(command.request, None)
         kinds = (
-            [None if answer is None else type(answer) for answer in found]
+            [None if answer is None else (type(answer), answer.finished) for answer in found]
             if isinstance(found, tuple)
             else found
         )
@@ -375,6 +393,15 @@ class Answers:
         ):
             return None
         return message
+
+
+def _is_finished(queue: QueueModel, address: Address) -> bool:
+    """Whether the address is of a message that was there and is not any more; the time of one is forgotten with it."""
+    return (
+        address.queue_number == queue.number
+        and address.offset < queue.next_offset
+        and address.offset not in queue.messages
+    )
 
 
 def _is_lost(message: Message, consumer: ConsumerModel, command: Detach) -> bool:

@@ -192,8 +192,7 @@ class Checker:
                 messages, byte_count = consumer.unsent[epoch]
                 consumer.unsent[epoch] = (messages + 1, byte_count + message.size)
             else:
-                consumer.messages += 1
-                consumer.bytes += message.size
+                consumer.grant(1, message.size)
 
     def detach(self, consumer: ConsumerModel) -> None:
         """Forget a consumer; its leases have no holder."""

@@ -100,6 +100,7 @@ class ConsumerModel:
         "once",
         "queue",
         "refill",
+        "stopped",
         "unsent",
     )
 
@@ -111,12 +112,20 @@ class ConsumerModel:
         self.refill = False
         self.once = False
         self.attached = True
+        # Whether it wants nothing more: then no credit counts.
+        self.stopped = False
         # Whether it ever reported what it has begun.
         self.begun = False
         # With `refill`: deliveries not on their way yet, with the messages and bytes of their leases that ended meanwhile.
         self.unsent: dict[int, tuple[int, int]] = {}
         # Leases it holds, by (queue number, offset), in the order of delivery.
         self.held: dict[tuple[int, int], Message] = {}
+
+    def grant(self, messages: int, byte_count: int) -> None:
+        """Add to what it may still receive."""
+        if not self.stopped:
+            self.messages += messages
+            self.bytes += byte_count
 
 
 class QueueModel:

@@ -26,6 +26,7 @@ from fila.core.commands import (
     PurgeQueue,
     SettleMessages,
     SettleRuns,
+    Stop,
 )
 from fila.core.model import Action, Address, Discipline, QueueSpec, Runs
 from fila.core.outcome import Delivery
@@ -99,6 +100,7 @@ class Workload:
             self._purge,
             self._delete,
             self._create,
+            self._stop,
         ]
         self._opening = [self._create_named(name) for name in self._names]
         self._brought = b""
@@ -284,6 +286,15 @@ class Workload:
             consumer, random.randint(0, self._plan.credit_max), random.choice((0, 100, 5_000, 200_000))
         )
 
+    def _stop(self) -> Command | None:
+        consumer = self._pick_consumer()
+        return None if consumer is None else Stop(consumer, self._pick_seen(consumer))
+
+    def _pick_seen(self, consumer: int) -> int:
+        """Return the last delivery that a consumer may have been sent: 0 is none."""
+        epochs = [held.delivery.epoch for held in self._held if held.consumer == consumer]
+        return self._random.choice([0, *epochs])
+
     def _detach(self) -> Command | None:
         consumer = self._pick_consumer()
         if consumer is None:
@@ -292,12 +303,13 @@ class Workload:
         self.consumers.pop(consumer, None)
         ending = random.random()
         request = self._next_request() if random.random() < 0.5 else 0
-        seen = random.choice([0, *(held.delivery.epoch for held in self._held if held.consumer == consumer)])
+        seen = self._pick_seen(consumer)
         return Detach(
             request,
             consumer,
             lost=ending < 0.4,
-            keep=ending > 0.7,
+            keep=ending > 0.8,
+            keep_begun=0.3 < ending < 0.7,
             seen=seen if random.random() < 0.3 else None,
         )
 
@@ -413,8 +425,8 @@ def _columns(runs: Runs) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
 class Plan:
     """How one seed differs from another."""
 
-    # Enqueue, settle by run, by address, credit, attach, detach, begin, look, purge, delete, create.
-    BASE = (30.0, 24.0, 6.0, 12.0, 1.5, 1.0, 1.5, 3.0, 0.4, 0.2, 0.5)
+    # Enqueue, settle by run, by address, credit, attach, detach, begin, look, purge, delete, create, stop.
+    BASE = (30.0, 24.0, 6.0, 12.0, 1.5, 1.0, 1.5, 3.0, 0.4, 0.2, 0.5, 0.3)
     ALWAYS = 5
 
     def __init__(self, random: Random) -> None:

@@ -12,7 +12,14 @@ _KEEPALIVE = (
 )
 
 # A consumer that waits has a call open: it pings without being told to.
-CLIENT_OPTIONS = (*_FRAMES, *_KEEPALIVE)
+CLIENT_OPTIONS = (
+    *_FRAMES,
+    *_KEEPALIVE,
+    # gRPC's own are made for fleets of servers: up to two minutes between attempts, where a restart takes a second.
+    ("grpc.initial_reconnect_backoff_ms", limits.RECONNECT_MS_FIRST),
+    ("grpc.min_reconnect_backoff_ms", limits.CONNECT_TIMEOUT_MS),
+    ("grpc.max_reconnect_backoff_ms", limits.RECONNECT_MS_MAX),
+)
 
 SERVER_OPTIONS = (
     *_FRAMES,

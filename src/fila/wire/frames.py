@@ -42,18 +42,27 @@ def produce_receipt(sequence: int, receipt: outcome.Enqueued) -> bytes:
     ).SerializeToString()
 
 
-def produce_refusal(sequence: int, code: int, message: str) -> bytes:
-    """Return a ProduceResponse for a batch of which nothing was taken."""
-    return ProduceResponse(sequence=sequence, error_code=code, error=message).SerializeToString()
+def produce_refusal(sequence: int, code: int, message: str, *, not_taken: bool) -> bytes:
+    """Return a ProduceResponse with an error."""
+    return ProduceResponse(
+        sequence=sequence, error_code=code, error=message, not_taken=not_taken
+    ).SerializeToString()
 
 
-def subscribed_frame(attached: outcome.Attached) -> bytes:
+def subscribed_frame(attached: outcome.Attached, incarnation: int) -> bytes:
     """Return the first SubscribeResponse of a stream."""
     return SubscribeResponse(
         subscribed=Subscribed(
-            queue_number=attached.queue_number, visibility_timeout_ms=attached.visibility_timeout_ms
+            queue_number=attached.queue_number,
+            visibility_timeout_ms=attached.visibility_timeout_ms,
+            incarnation=incarnation,
         )
     ).SerializeToString()
+
+
+def stopping_frame() -> bytes:
+    """Return a SubscribeResponse that says that the broker stops."""
+    return SubscribeResponse(stopping=True).SerializeToString()
 
 
 def delivery_frame(delivery: outcome.Delivery, bodies: Sequence[bytes], settled: bytes = b"") -> bytes:

@@ -1,5 +1,7 @@
 """Errors on both sides of the wire: a FilaError as a gRPC status, and back."""
 
+from typing import Any
+
 import grpc
 
 from fila import limits
@@ -68,4 +70,19 @@ def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotF
     details = error.details() or status.name
     if status is grpc.StatusCode.UNAVAILABLE:
         details = handshake.sentence_of(details) or details
-    return error_of(status.value[0], details, not_found=not_found)
+    failure = error_of(status.value[0], details, not_found=not_found)
+    if failure.retryable:
+        # Only the broker's own word counts: gRPC answers with the same codes, on both sides.
+        failure.not_done = is_not_done(error)
+    return failure
+
+
+def is_not_done(error: grpc.RpcError) -> bool:
+    """Say whether the broker has said of a failed call that it had no effect."""
+    metadata: Any = error.trailing_metadata() or ()
+    return any(key == NOT_DONE_KEY and value == "1" for key, value in metadata)
+
+
+def trailers_of(error: FilaError) -> tuple[tuple[str, str], ...]:
+    """Return the trailing metadata that tells a caller that the same call may be sent again."""
+    return ((NOT_DONE_KEY, "1"),) if error.retryable and error.not_done else ()

@@ -448,7 +448,7 @@ class Subscribed(_message.Message):
     queue_number: _builtins.int
     visibility_timeout_ms: _builtins.int
     incarnation: _builtins.int
-    """Counts the starts of the broker. Every epoch is `incarnation << 40 | counter`."""
+    """How often the broker has opened its store: at each start, and after a failed write. Epochs are `incarnation << 40 | counter`."""
     def __init__(
         self,
         *,
@@ -640,11 +640,14 @@ class EnqueueResult(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    NOT_TAKEN_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     offset: _builtins.int
     error_code: _builtins.int
     """A gRPC status code; 0: taken and durable."""
     error: _builtins.str
+    not_taken: _builtins.bool
+    """With an error: the message was not taken, and will not be. It is safe to send it again."""
     def __init__(
         self,
         *,
@@ -652,10 +655,11 @@ class EnqueueResult(_message.Message):
         offset: _builtins.int = ...,
         error_code: _builtins.int = ...,
         error: _builtins.str = ...,
+        not_taken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "error_code", b"error_code", "message_id", b"message_id", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "error_code", b"error_code", "message_id", b"message_id", "not_taken", b"not_taken", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -859,6 +863,8 @@ Global___ExtendLeaseResponse: _TypeAlias = ExtendLeaseResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseBatchRequest(_message.Message):
+    """One call stands as one: of several calls, the one with the newest deliveries comes first."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_FIELD_NUMBER: _builtins.int
@@ -915,8 +921,8 @@ class SettleResult(_message.Message):
     """A gRPC status code; 0: done and durable."""
     error: _builtins.str
     finished: _builtins.bool
-    """With NOT_FOUND, for an ack: the message is finished. It was acked before, or purged. An ack that is sent again after a
-    lost connection may count this as success.
+    """With NOT_FOUND: the message is finished, that is acked before this call, or purged. An ack that is sent again after a lost
+    connection may count this as success.
     """
     def __init__(
         self,
