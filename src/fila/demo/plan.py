@@ -19,7 +19,7 @@ class Discipline:
     short_title: str
 
 
-FIFO = Discipline("fifo", "First in, first out", "fifo")
+FIFO = Discipline("fifo", "First in, first out (FIFO)", "fifo")
 FAIR = Discipline("drr", "fila: fair by tenant", "fila")
 
 

@@ -25,7 +25,7 @@ def lines_of(frame: Frame, canvas: Canvas, program: str) -> list[Line]:
         plain(),
         *_findings(frame, canvas),
         plain(),
-        *_next_steps(program, canvas),
+        *_next_steps(program),
     ]
 
 
@@ -83,7 +83,7 @@ def _findings(frame: Frame, canvas: Canvas) -> list[Line]:
         for name in (QUIET, NOISY)
     }
     sentences = {
-        f"{QUIET} waited {waits[FIFO, QUIET]} (median) behind {NOISY}'s flood in first in, first out; "
+        f"{QUIET} waited {waits[FIFO, QUIET]} (median) behind {NOISY}'s flood in FIFO; "
         f"{waits[FAIR, QUIET]} with fila.": Ink.TITLE,
         f"{NOISY}'s own messages waited {waits[FIFO, NOISY]} there, and {waits[FAIR, NOISY]} with fila.": Ink.PLAIN,
     }
@@ -101,17 +101,13 @@ def tenant_of(frame: Frame, discipline: Discipline, name: str) -> Tenant:
     )
 
 
-def _next_steps(program: str, canvas: Canvas) -> list[Line]:
-    steps = [
-        (f"{program} server", "start a broker; then, in a second terminal:"),
-        (f"{program} queue create orders", "fair between keys, as queues are"),
-        (f'{program} enqueue orders "hello" --key {NOISY}', ""),
-        (f"{program} consume orders --count 1", ""),
+def _next_steps(program: str) -> list[Line]:
+    return [
+        (("Try next:", Ink.TITLE),),
+        plain(f"  {program} server"),
+        (("and in a second terminal:", Ink.TITLE),),
+        plain(f"  {program} queue create orders"),
+        plain(f'  {program} enqueue orders "hello" --key {NOISY}'),
+        plain(f"  {program} consume orders --count 1"),
+        plain(f"The tutorial: {TUTORIAL}"),
     ]
-    width = max(len(command) for command, _ in steps)
-    lines: list[Line] = [(("Try next:", Ink.TITLE),)]
-    for command, remark in steps:
-        fits = 2 + width + 4 + len(remark) <= canvas.width
-        text = f"  {command:<{width}}    " if remark and fits else f"  {command}"
-        lines.append(((text, Ink.PLAIN), (remark if fits else "", Ink.FAINT)))
-    return [*lines, plain(f"The tutorial: {TUTORIAL}")]

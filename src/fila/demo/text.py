@@ -69,11 +69,11 @@ def characters(lines: Iterable[Line], canvas: Canvas) -> list[str]:
 def progress_bar(done: int, under_way: int, whole: int, width: int, ink: Ink, canvas: Canvas) -> Line:
     """Return a bar of what is done and what waits; what has not come yet is empty."""
     done_columns = done * width // whole
-    # What has begun to wait is seen, and what is done never looks undone.
-    reached_columns = max(done_columns, -(-(done + under_way) * width // whole))
+    # Rounded up, so that what has only begun to wait is seen.
+    waiting_columns = -(-(done + under_way) * width // whole) - done_columns if under_way else 0
     full, shade = (FULL, SHADE) if canvas.blocks else (ASCII_FULL, ASCII_SHADE)
     return padded(
-        ((full * done_columns, ink), (shade * (reached_columns - done_columns), ink)),
+        ((full * done_columns, ink), (shade * waiting_columns, ink)),
         width,
     )
 
