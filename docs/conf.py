@@ -14,7 +14,7 @@ version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 # The source directory is the root of the repository, so that links between documents are the same here and there.
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/METHODOLOGY.md", "docs/**/*.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/METHODOLOGY.md", "docs/**.md"]
 # Not walked: what is large and has no documents.
 exclude_patterns = [".git", ".venv", "build", "data", "dist", "src", "tests", "tools"]
 

@@ -1,5 +1,7 @@
 """The documents agree with the code: settings, limits, message ids, paths and links."""
 
+import ast
+import inspect
 import re
 
 import click
@@ -8,6 +10,7 @@ from tests.architecture.sources import ROOT, tracked_files
 
 from fila import config, limits
 from fila.cli.server import server
+from fila.core.scheduler import Scheduler
 from fila.wire.ids import message_id
 
 DOCS = ROOT / "docs"
@@ -122,6 +125,28 @@ def test_architecture_names_files_that_exist():
         for name in names
         if not any((ROOT / base / name).exists() for base in ("", "src/fila", "src/fila/core/fairness"))
     ] == []
+
+
+def test_the_contract_of_the_core_is_that_of_the_code():
+    """ARCHITECTURE.md shows the two methods of the scheduler as they are."""
+    text = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    (shown,) = ast.parse(
+        re.search(r"^```python\n(class Scheduler.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+    ).body
+
+    assert [method.name for method in shown.body] == ["step", "next_wake_ns"]
+    for method in shown.body:
+        real = inspect.signature(getattr(Scheduler, method.name))
+        assert [argument.arg for argument in method.args.args] == list(real.parameters)
+        hints = [argument.annotation for argument in method.args.args[1:]] + [method.returns]
+        types = [*list(real.parameters.values())[1:], real]
+        assert [ast.unparse(hint).split("[")[0] for hint in hints] == [type_name(each) for each in types]
+
+
+def type_name(described):
+    """Return what a parameter or a result is, without the module."""
+    hint = described.return_annotation if isinstance(described, inspect.Signature) else described.annotation
+    return getattr(hint, "__name__", str(hint))
 
 
 def test_every_decision_is_in_the_list():

@@ -79,10 +79,10 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 def _note(lines: list[str], number: int) -> str:
-    before = lines[number - 1] if number else ""
-    if before == _RECORDED:
+    above = [line for line in lines[:number] if line]
+    if above[-1:] == [_RECORDED]:
         return "tested by tools/record_demo.py"
-    note = _NOTE.match(before)
+    note = _NOTE.match(lines[number - 1]) if number else None
     return note[1] if note else ""
 
 

@@ -1,4 +1,4 @@
-"""The README speaks the truth: every command in it exists, with its options."""
+"""The documents speak the truth: every command in them exists, with its options, also where nobody runs it."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from importlib import import_module
 import click
 import pytest
 from google.protobuf import descriptor_pool, json_format, message_factory
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, tracked_files
 
 from fila.wire.v1 import admin_pb2, service_pb2  # noqa: F401 - fills the descriptor pool
 
-README = ROOT / "README.md"
+DOCUMENTS = [path for path in tracked_files() if path.suffix == ".md"]
 COMMANDS = ("fila", "fila-server", "make", "grpcurl")
 
 
@@ -42,8 +42,8 @@ def pipeline(words: list[str]) -> list[list[str]]:
 
 
 def commands_named(*names: str) -> list[list[str]]:
-    """Return the README's commands of these programs, their arguments only."""
-    commands = shell_commands(README.read_text(encoding="utf-8"))
+    """Return the documents' commands of these programs, their arguments only."""
+    commands = [words for path in DOCUMENTS for words in shell_commands(path.read_text(encoding="utf-8"))]
     return [words[1:] for words in commands if words[0].rsplit("/", 1)[-1] in names]
 
 
@@ -86,7 +86,7 @@ def check_grpcurl(words: list[str]) -> None:
         json_format.ParseDict(json.loads(words[words.index("-d") + 1]), request)
 
 
-def test_the_readme_shows_commands():
+def test_the_documents_show_commands():
     """An empty list would pass everything."""
     assert commands_named("fila")
     assert commands_named("grpcurl")
@@ -94,8 +94,8 @@ def test_the_readme_shows_commands():
     assert ["test"] in commands_named("make")
 
 
-def test_the_make_targets_of_the_readme_exist():
-    """`make nothing` is not in the README."""
+def test_the_make_targets_of_the_documents_exist():
+    """`make nothing` is not in a document."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
     wanted = {word for words in commands_named("make") for word in words if re.fullmatch(r"[a-z-]+", word)}
@@ -106,7 +106,7 @@ def test_the_make_targets_of_the_readme_exist():
 @pytest.mark.parametrize(
     ("script", "module"), [("fila", "fila.cli.main"), ("fila-server", "fila.cli.server")]
 )
-def test_the_fila_commands_of_the_readme_exist_with_their_options(script, module):
+def test_the_fila_commands_of_the_documents_exist_with_their_options(script, module):
     """Names, options and required arguments are those of the command line."""
     command = click_command(module)
 
@@ -117,7 +117,7 @@ def test_the_fila_commands_of_the_readme_exist_with_their_options(script, module
             pytest.fail(f"{script} {shlex.join(words)}: {error.format_message()}")
 
 
-def test_the_grpcurl_calls_of_the_readme_exist_and_take_their_requests():
+def test_the_grpcurl_calls_of_the_documents_exist_and_take_their_requests():
     """Service, method and fields are those of proto/."""
     for words in commands_named("grpcurl"):
         check_grpcurl(words)
@@ -143,7 +143,7 @@ def test_the_check_finds_commands_that_do_not_exist():
 
 
 def test_the_commands_are_found_in_their_fences():
-    """The parser of the README is checked as well."""
+    """The parser of the documents is checked as well."""
     text = "```sh\n$ make run ARGS=x # starts\nFILA_X=1 .venv/bin/fila queue \\\n  list | jq .\necho hi | fila enqueue q\n```\n"
 
     assert shell_commands(text) == [
