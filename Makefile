@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 # Used by `make bench`; what `fila bench --help` lists.
 WORKLOAD ?= all
 ARGS ?=
+# Where `make dist` puts what it builds.
+DIST ?= dist
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo record-demo time-demo test check format proto docs bench soak clean
+.PHONY: help install run demo record-demo time-demo test check format proto docs dist bench soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ proto: $(VENV)/.installed-dev ## regenerate src/fila/wire/v1 from proto/
 docs: $(VENV)/.installed-dev ## build the documentation in build/site; warnings and broken links are errors
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --conf-dir docs . build/site
 	@echo "The documentation is in build/site/index.html."
+
+dist: $(VENV)/.installed-dev ## build wheel and sdist in dist (DIST=folder puts them elsewhere)
+	$(BIN)/hatchling build -d $(DIST)
 
 bench: $(VENV)/.installed-dev ## measure all workloads, or one (WORKLOAD=produce ARGS=--json)
 	$(BIN)/fila bench $(WORKLOAD) $(ARGS)
