@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fila.cli.connection import run_with_client
+from fila.cli.connection import Where, run_with_client
 from fila.cli.main import COMMANDS, main
 from fila.cli.output import print_table
 from fila.errors import Code, RPCError, UnavailableError
@@ -83,7 +83,7 @@ def test_message_goes_in_and_comes_out(addr, orders):
     )
     message_id = json.loads(finished.stdout)["id"]
 
-    consumed = fila("consume", orders, "--count", "1", "--json", "--addr", f"http://{addr}")
+    consumed = fila("consume", orders, "--count", "1", "--ack", "--json", "--addr", f"http://{addr}")
 
     message = json.loads(consumed.stdout)
     assert message["id"] == message_id
@@ -98,7 +98,7 @@ def test_payload_is_printed_as_it_is(addr, orders):
     fila("enqueue", orders, "--file", "-", input_bytes=b"\xff\x00", FILA_ADDR=addr)
     fila("enqueue", orders, "--file", "-", input_bytes=b"second", FILA_ADDR=addr)
 
-    finished = fila("consume", orders, "--wait", "0.5", FILA_ADDR=addr)
+    finished = fila("consume", orders, FILA_ADDR=addr)
 
     assert finished.exit_code == 0
     assert finished.stdout_bytes == b"\xff\x00\nsecond\n"
@@ -125,23 +125,25 @@ def test_payload_from_a_file(addr, orders, tmp_path):
 
 
 def test_consume_without_ack_gives_back(addr, orders):
-    """Looking takes nothing, and counts no attempt."""
+    """Looking takes nothing, and counts no attempt. It is what is done unless --ack is given."""
     fila("enqueue", orders, "x", FILA_ADDR=addr)
 
-    for _ in range(2):
-        finished = fila("consume", orders, "--count", "1", "--no-ack", "--json", FILA_ADDR=addr)
+    for options in (["--count", "1"], [], ["--no-ack"]):
+        finished = fila("consume", orders, *options, "--json", FILA_ADDR=addr)
         assert json.loads(finished.stdout)["attempt_count"] == 0
 
     stats = json.loads(fila("queue", "inspect", orders, FILA_ADDR=addr).stdout)
     assert (stats["depth"], stats["in_flight"]) == (1, 0)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_interrupted_consume_leaves_no_lease(addr, orders, number, code):
     """Ctrl-C is a way to end, and so is what a supervisor sends."""
     fila("enqueue", orders, "x", FILA_ADDR=addr)
     process = subprocess.Popen(
-        [sys.executable, "-m", "fila", "consume", orders, "--no-ack", "--addr", addr],
+        [sys.executable, "-m", "fila", "consume", orders, "--follow", "--no-ack", "--addr", addr],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -190,10 +192,10 @@ def test_queues_are_administered(addr):
         (["queue", "create", "exit_code"], 4, "exists"),
         (["queue", "create", "a b"], 2, "space"),
         (["queue", "create", "x", "--visibility-timeout", "5"], 2, "visibility"),
-        (["queue", "inspect", "missing"], 3, "`fila queue create NAME`"),
+        (["queue", "inspect", "missing"], 3, "`fila queue create missing`"),
         (["queue", "delete", "missing"], 3, "`fila queue list`"),
-        (["enqueue", "missing", "x"], 3, "'missing': create it first (`fila queue create NAME`"),
-        (["consume", "missing"], 3, "'missing': create it first (`fila queue create NAME`"),
+        (["enqueue", "missing", "x"], 3, "'missing': create it first (`fila queue create missing`"),
+        (["consume", "missing"], 3, "'missing': create it first (`fila queue create missing`"),
         (["enqueue", "missing"], 2, "PAYLOAD"),
         (["enqueue", "missing", "x", "--header", "nothing"], 2, "NAME=VALUE"),
         (["queue", "list", "--addr", "ftp://x"], 2, "address"),
@@ -216,32 +218,38 @@ def test_exit_code_tells_the_kind_of_error(addr, arguments, code, text):
     "arguments", [["queue", "list"], ["queue", "inspect", "q"], ["enqueue", "q", "x"], ["consume", "q"]]
 )
 def test_broker_that_is_not_there_gets_one_sentence(arguments):
-    """With the command that starts it."""
+    """With the command that starts it, there."""
     address = f"127.0.0.1:{free_port()}"
     finished = fila(*arguments, "--addr", address)
 
     assert finished.exit_code == 6
     assert finished.stderr.splitlines() == [
-        f"No broker answers at {address}: start one with `fila server`, or say where it is with --addr."
+        (
+            f"No broker answers at {address}: start one with `fila server --listen {address}`, "
+            "or say where it is with --addr."
+        )
     ]
+
+
+ABSENT = "No broker answers at nowhere.invalid: start one with `fila server`, or say where it is with --addr."
 
 
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (
-            UnavailableError("DNS resolution failed for nowhere:5555: Domain name not found"),
-            "No broker answers at nowhere: start one with `fila server`, or say where it is with --addr.",
-        ),
+        (UnavailableError("DNS resolution failed for nowhere.invalid:5555: Domain name not found"), ABSENT),
+        (UnavailableError("no words of gRPC's"), ABSENT),
         (
             RPCError("Deadline Exceeded", Code.DEADLINE_EXCEEDED),
-            "The broker at nowhere did not answer in time: try again, and if that does not help, see its log.",
+            "The broker at nowhere.invalid did not answer in time: try again, and if that does not help, see its log.",
         ),
         (
             UnavailableError("Stream removed (Socket closed)"),
-            "The broker at nowhere has gone: try again when it is back; what it had not answered may be done or not.",
+            (
+                "The broker at nowhere.invalid has gone: try again when it is back; "
+                "what it had not answered may be done or not."
+            ),
         ),
-        (UnavailableError("the broker stops"), "Error: the broker stops"),
     ],
 )
 def test_what_grpc_says_of_an_address_becomes_a_sentence_with_a_remedy(capsys, error, sentence):
@@ -251,10 +259,23 @@ def test_what_grpc_says_of_an_address_becomes_a_sentence_with_a_remedy(capsys, e
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        run_with_client("nowhere", fail)
+        run_with_client(Where("nowhere.invalid"), fail)
 
     assert ended.value.code == 6
     assert capsys.readouterr().err.splitlines() == [sentence]
+
+
+def test_broker_that_answers_and_refuses_is_not_said_to_be_away(addr, capsys):
+    """Its own sentence is the one that helps."""
+
+    async def fail(client):
+        raise UnavailableError("the broker stops")
+
+    with pytest.raises(SystemExit) as ended:
+        run_with_client(Where(addr), fail)
+
+    assert ended.value.code == 6
+    assert capsys.readouterr().err.splitlines() == ["Error: the broker stops"]
 
 
 def test_broker_that_dies_under_a_consumer_gets_one_sentence(tmp_path):
@@ -263,7 +284,7 @@ def test_broker_that_dies_under_a_consumer_gets_one_sentence(tmp_path):
         fila("queue", "create", "orders", FILA_ADDR=process.address)
         fila("enqueue", "orders", "x", FILA_ADDR=process.address)
         consumer = subprocess.Popen(
-            [sys.executable, "-m", "fila", "consume", "orders", "--no-ack", "--addr", process.address],
+            [sys.executable, "-m", "fila", "consume", "orders", "--follow", "--addr", process.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -333,7 +354,7 @@ def test_server_says_where_it_is_and_stops_when_told(tmp_path):
         assert "recovered 0 queues, 0 messages" in said
 
     with server(tmp_path / "data") as process:
-        assert fila("consume", "orders", "--count", "1", FILA_ADDR=process.address).stdout_bytes == b"x\n"
+        assert fila("consume", "orders", "--ack", FILA_ADDR=process.address).stdout_bytes == b"x\n"
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
         process.wait(timeout=20)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from fila.cli.connection import EXIT_INTERRUPTED, fail
+from fila.cli.connection import fail
+from fila.cli.group import EXIT_INTERRUPTED
 from fila.errors import FilaError
 
 ALL = "all"

@@ -1,83 +1,203 @@
-"""`fila consume`: take messages out of a queue and print them."""
+"""`fila consume`: print the messages of a queue, and with --ack take them out."""
 
-import asyncio
 import base64
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fila.cli.connection import addr_option, run_with_client
-from fila.cli.output import print_json
-from fila.limits import PRINT_PREFETCH_MESSAGES
+from fila.cli.completing import complete_queue
+from fila.cli.connection import EXIT_LIMIT, Where, broker_options, complain, run_with_client
+from fila.cli.output import count_of, note, print_json_line
+from fila.cli.progress import Progress
+from fila.limits import LOOK_MESSAGES_MAX, PRINT_PREFETCH_MESSAGES, SETTLE_ACTIONS_MAX
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
+    from fila.client.consumer import Consumer
     from fila.client.messages import Message
+    from fila.client.values import QueueStats
+
+# How long nothing comes before the broker is asked whether anything waits.
+QUIET_SECONDS = 0.2
+# How often that is asked again while it says that something does: another consumer may be granted it at any moment.
+QUIET_TIMES_MAX = 25
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", shell_complete=complete_queue)
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @click.option(
-    "--ack/--no-ack", default=True, help="Ack each message once it is printed, or give it back at the end."
+    "--ack/--no-ack",
+    default=False,
+    show_default=True,
+    help="Take each message out of the queue once it is printed, or give all back at the end.",
 )
+@click.option("--follow", is_flag=True, help="Wait for more when the queue is empty, until Ctrl-C.")
 @click.option(
     "--wait",
     "wait_seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop when none has come for so long.",
+    help="Stop when none has come for so long.  [default: when the queue is empty]",
 )
-@addr_option
-@click.option("--json", "as_json", is_flag=True, help="Print whole messages as JSON, not payloads.")
+@broker_options
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print whole messages as JSON, one per line, not payloads."
+)
 def consume(
-    queue: str, *, count: int | None, ack: bool, wait_seconds: float | None, addr: str, as_json: bool
-) -> None:
-    """Print the payloads of QUEUE's messages, or with --json whole messages, one per line.
-
-    Goes on until it is interrupted, unless --count or --wait ends it.
-
-    \b
-    Example:
-      fila consume orders --count 10 --json
-      fila consume orders --wait 1 --no-ack
-    """  # noqa: D301
-
-    async def work(client: "AsyncClient") -> None:
-        await _consume(client, queue, count=count, ack=ack, wait_seconds=wait_seconds, as_json=as_json)
-
-    run_with_client(addr, work)
-
-
-async def _consume(
-    client: "AsyncClient",
     queue: str,
     *,
     count: int | None,
     ack: bool,
+    follow: bool,
     wait_seconds: float | None,
+    where: Where,
     as_json: bool,
 ) -> None:
-    printed = 0
-    prefetch = min(count or PRINT_PREFETCH_MESSAGES, PRINT_PREFETCH_MESSAGES)
-    async with client.consume(queue, prefetch=prefetch) as consumer:
-        messages = aiter(consumer)
-        while count is None or printed < count:
+    """Print the payloads of QUEUE's messages, one per line, and stop when the queue is empty.
+
+    Without --ack it is a look: the messages stay in the queue, and other consumers get them when the command ends.
+    With --ack each message is gone once it is printed.
+
+    With --json each line is a message, which `fila enqueue --jsonl` takes.
+
+    \b
+    Example:
+      fila consume orders --count 10
+      fila consume orders --ack --follow
+      fila consume orders --ack --json > backup.jsonl
+    """  # noqa: D301
+    if follow and wait_seconds is not None:
+        raise click.UsageError("Give either --follow or --wait.")
+    printing = Printing(
+        queue, count=count, ack=ack, follow=follow, wait_seconds=wait_seconds, as_json=as_json
+    )
+    try:
+        run_with_client(where, printing.run)
+    finally:
+        if printing.printed and not ack:
+            note(f"{count_of(printing.printed, 'message')} given back: --ack takes them out of the queue.")
+    if printing.full:
+        complain(
+            f"Error: stopped after {LOOK_MESSAGES_MAX:,} messages, which is what one look may hold back from "
+            "others: take them out with --ack, or say how many you want with --count."
+        )
+        sys.exit(EXIT_LIMIT)
+    if not printing.printed:
+        note(f"No message is ready in {queue}: --follow waits for one.")
+
+
+class Printing:
+    """The messages of a queue on their way to standard output."""
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        count: int | None,
+        ack: bool,
+        follow: bool,
+        wait_seconds: float | None,
+        as_json: bool,
+    ) -> None:
+        self._queue = queue
+        self._count = count
+        self._ack = ack
+        self._follow = follow
+        self._wait_seconds = wait_seconds
+        self._as_json = as_json
+        # What is looked at and not acked: its leases are kept alive, else it would come again and again.
+        self._held: list[Message] = []
+        self.printed = 0
+        # Whether a look ended because it may hold no more.
+        self.full = False
+
+    async def run(self, client: "AsyncClient") -> None:
+        """Print until there is a reason to stop. What is not acked goes back."""
+        import asyncio
+
+        # A queue that is not there is told before anything else, and with it that the broker answers.
+        ready = _ready(await client.stats(self._queue))
+        wanted = None if self._follow else min(ready, self._count or ready)
+        # What is looked at stays leased, and counts: all of it must be within the prefetch.
+        most = PRINT_PREFETCH_MESSAGES if self._ack else LOOK_MESSAGES_MAX
+        prefetch = min(self._count or most, most)
+        # Where the messages themselves are to be seen, they are the progress.
+        with Progress("consumed", shown=_goes_to_file()) as progress:
+            async with client.consume(self._queue, prefetch=prefetch) as consumer:
+                keeping = None if self._ack else asyncio.create_task(self._keep_leases())
+                try:
+                    while not self._enough():
+                        message = await self._next(client, consumer)
+                        if message is None:
+                            break
+                        await self._show(message)
+                        progress.update(self.printed, self.printed / wanted if wanted else None)
+                finally:
+                    if keeping is not None:
+                        keeping.cancel()
+
+    def _enough(self) -> bool:
+        self.full = len(self._held) >= LOOK_MESSAGES_MAX and self.printed != self._count
+        return self.full or self.printed == self._count
+
+    async def _next(self, client: "AsyncClient", consumer: "Consumer") -> "Message | None":
+        """Wait for a message as long as is wanted."""
+        import asyncio
+
+        patience = self._wait_seconds or (None if self._follow else QUIET_SECONDS)
+        for _ in range(QUIET_TIMES_MAX):
             try:
-                async with asyncio.timeout(wait_seconds):
-                    message = await anext(messages)
+                async with asyncio.timeout(patience):
+                    return await anext(consumer, None)
             except TimeoutError:
-                return
-            _print(message, as_json=as_json)
-            printed += 1
-            if ack:
-                await message.ack()
+                if self._wait_seconds is not None or not _ready(await client.stats(self._queue)):
+                    return None
+        return None
+
+    async def _show(self, message: "Message") -> None:
+        _print(message, as_json=self._as_json)
+        self.printed += 1
+        if self._ack:
+            await message.ack()
+        else:
+            self._held.append(message)
+
+    async def _keep_leases(self) -> None:
+        """Extend what is held, long before it runs out."""
+        import asyncio
+
+        while True:
+            if not self._held:
+                await asyncio.sleep(QUIET_SECONDS)
+                continue
+            first = self._held[0]
+            seconds = (first.lease_expires_at - first.leased_at).total_seconds()
+            await asyncio.sleep(seconds / 4)
+            for start in range(0, len(self._held), SETTLE_ACTIONS_MAX):
+                some = self._held[start : start + SETTLE_ACTIONS_MAX]
+                # One that is refused has run out: it is delivered again, and printed again.
+                await asyncio.gather(*(message.extend(seconds) for message in some), return_exceptions=True)
+
+
+def _ready(stats: "QueueStats") -> int:
+    return stats.depth - stats.delayed
+
+
+def _goes_to_file() -> bool:
+    import stat
+
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:
+        return False
 
 
 def _print(message: "Message", *, as_json: bool) -> None:
     if as_json:
-        print_json(_as_json(message))
+        print_json_line(as_dict(message))
     else:
         # The payload is bytes: what it is shown as is up to the terminal.
         sys.stdout.buffer.write(message.payload + b"\n")
@@ -85,7 +205,8 @@ def _print(message: "Message", *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _as_json(message: "Message") -> dict[str, Any]:
+def as_dict(message: "Message") -> dict[str, Any]:
+    """Return all of a message as JSON has it; `fila enqueue --jsonl` reads it."""
     value: dict[str, Any] = {
         "id": message.id,
         "queue": message.queue,

@@ -1,11 +1,27 @@
-"""What commands print: a table for people, JSON for programs."""
+"""What commands print: tables for people, JSON for programs. Knows widths and colours, nothing of messages."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import IO, Any
 
 import click
+
+# Columns of words give way down to this, when a table is wider than its terminal.
+COLUMN_WIDTH_MIN = 12
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value with a look of its own."""
+
+    value: object
+    colour: str | None = None
+    dim: bool = False
+    bold: bool = False
 
 
 def wants_json(*, asked: bool) -> bool:
@@ -14,31 +30,160 @@ def wants_json(*, asked: bool) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print one value on one line."""
+    """Print one value: on one line for programs, indented for people who asked for it."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_json_line(value: Any) -> None:
+    """Print one of many values on a line of its own."""
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under titles; numbers stand on the right."""
-    cells = [[_text(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    """Print rows under titles; numbers stand on the right, and words give way where the terminal is narrow."""
+    table = [[_cell(value) for value in row] for row in rows]
+    texts = [[_text(cell.value) for cell in row] for row in table]
     numeric = [
-        all(isinstance(row[place], int) for row in rows) and bool(rows) for place in range(len(titles))
+        all(isinstance(row[place].value, int) for row in table) and bool(table)
+        for place in range(len(titles))
     ]
-    for line in ([title.upper() for title in titles], *cells):
-        padded = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
+    widths = [max(map(text_width, column)) for column in zip(titles, *texts, strict=True)]
+    widths = _fitted(widths, numeric, terminal_width())
+    heads = [Cell(title.upper(), bold=True) for title in titles]
+    for line in (heads, *table):
+        parts = [
+            _padded(cell, width, right=right)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        click.echo("  ".join(padded).rstrip())
+        click.echo(_without_end(GAP.join(parts)))
 
 
 def print_fields(fields: dict[str, object]) -> None:
     """Print one thing, a line for each of its fields."""
     width = max(map(len, fields))
     for name, value in fields.items():
-        click.echo(f"{name.ljust(width)}  {_text(value)}")
+        cell = _cell(value)
+        text = _styled(_text(cell.value), cell)
+        click.echo(f"{click.style(name.ljust(width), dim=True)}{GAP}{text}")
+
+
+def note(text: str) -> None:
+    """Tell a person on standard error what a program need not know."""
+    if sys.stderr.isatty():
+        click.secho(text, err=True, dim=True)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 message, 2,000 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 250 µs, 1.5 ms, 30 s, 5 min, 2 h."""
+    if seconds < 0.0009995:
+        return f"{seconds * 1_000_000:.3g} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    for length, unit in ((3600, "h"), (60, "min")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:,.1f}".removesuffix(".0") + " s"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people say it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if count >= 100 or count == int(count) else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """Return text that cannot command a terminal: what is no character to be seen is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def text_width(text: str) -> int:
+    """Return how many columns a terminal takes for a text."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0
+        if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}
+        else 2
+        if unicodedata.east_asian_width(character) in "WF"
+        else 1
+        for character in text
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """Return the beginning of a text that fits, and a mark where it was cut."""
+    if text_width(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if text_width(kept + character) > width - 1:
+            break
+        kept += character
+    return kept + "…"
+
+
+def terminal_width(stream: IO[str] | None = None) -> int | None:
+    """Return the columns of the terminal that a stream (standard output) goes to, None if it goes elsewhere."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _fitted(widths: list[int], numeric: list[bool], room: int | None) -> list[int]:
+    if room is None:
+        return widths
+    widths = list(widths)
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    while excess > 0:
+        words = [
+            place for place, right in enumerate(numeric) if not right and widths[place] > COLUMN_WIDTH_MIN
+        ]
+        if not words:
+            break
+        widest = max(words, key=lambda place: widths[place])
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def _cell(value: object) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
 
 
 def _text(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def _styled(text: str, cell: Cell) -> str:
+    if cell.colour is None and not cell.dim and not cell.bold:
+        return text
+    return click.style(text, fg=cell.colour, dim=cell.dim or None, bold=cell.bold or None)
+
+
+def _padded(cell: Cell, width: int, *, right: bool) -> str:
+    text = shortened(_text(cell.value), width)
+    space = " " * (width - text_width(text))
+    styled = _styled(text, cell)
+    return space + styled if right else styled + space
+
+
+def _without_end(line: str) -> str:
+    return re.sub(r" +$", "", line)

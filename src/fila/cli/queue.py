@@ -1,19 +1,36 @@
 """`fila queue`: create, delete, purge, list and inspect queues."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from fila.cli.connection import addr_option, json_option, run_with_client
-from fila.cli.output import print_fields, print_json, print_table, wants_json
+from fila.cli.completing import complete_queue
+from fila.cli.connection import Where, broker_options, json_option, run_with_client
+from fila.cli.group import CommandGroup
+from fila.cli.output import Cell, count_of, duration, print_fields, print_json, print_table, wants_json
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
-    from fila.client.values import QueueInfo, QueueStats
+    from fila.client.values import KeyStats, QueueInfo, QueueStats
+
+confirm_option = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+
+# What fits on a screen; --json shows all.
+KEYS_SHOWN_MAX = 20
+
+HOME = "fila.cli.queue"
+COMMANDS: dict[str, tuple[str, str]] = {
+    "create": (f"{HOME}:create", "Create a queue."),
+    "delete": (f"{HOME}:delete", "Delete a queue and all its messages."),
+    "purge": (f"{HOME}:purge", "Delete the waiting messages of a queue."),
+    "list": (f"{HOME}:list_", "List the queues."),
+    "inspect": (f"{HOME}:inspect", "Show a queue's settings, numbers and fairness keys."),
+}
 
 
-@click.group()
+@click.group(cls=CommandGroup, table=COMMANDS)
 def queue() -> None:
     """Create, delete, purge, list and inspect queues.
 
@@ -24,7 +41,7 @@ def queue() -> None:
     """  # noqa: D301
 
 
-@queue.command()
+@click.command()
 @click.argument("name")
 @click.option(
     "--visibility-timeout",
@@ -41,11 +58,18 @@ def queue() -> None:
 @click.option(
     "--quantum", type=click.IntRange(min=1), metavar="UNITS", help="What a key of weight 1 earns per round."
 )
-@addr_option
+@broker_options
+@confirm_option
 def create(
-    name: str, *, visibility_timeout_ms: int | None, discipline: str | None, quantum: int | None, addr: str
+    name: str,
+    *,
+    visibility_timeout_ms: int | None,
+    discipline: str | None,
+    quantum: int | None,
+    where: Where,
+    as_json: bool,
 ) -> None:
-    """Create a queue. Prints nothing on standard output.
+    """Create a queue. Prints nothing on standard output, unless with --json.
 
     \b
     Example:
@@ -57,15 +81,16 @@ def create(
             name, visibility_timeout_ms=visibility_timeout_ms, discipline=discipline, quantum=quantum
         )
 
-    run_with_client(addr, work)
-    click.echo(f"Created queue {name}.", err=True)
+    run_with_client(where, work)
+    _confirm(name, "created", as_json=as_json)
 
 
-@queue.command()
-@click.argument("name")
-@addr_option
-def delete(name: str, *, addr: str) -> None:
-    """Delete a queue and all its messages. Prints nothing on standard output.
+@click.command()
+@click.argument("name", shell_complete=complete_queue)
+@broker_options
+@confirm_option
+def delete(name: str, *, where: Where, as_json: bool) -> None:
+    """Delete a queue and all its messages. Prints nothing on standard output, unless with --json.
 
     \b
     Example:
@@ -75,15 +100,15 @@ def delete(name: str, *, addr: str) -> None:
     async def work(client: "AsyncClient") -> None:
         await client.delete_queue(name)
 
-    run_with_client(addr, work)
-    click.echo(f"Deleted queue {name}.", err=True)
+    run_with_client(where, work)
+    _confirm(name, "deleted", as_json=as_json)
 
 
-@queue.command()
-@click.argument("name")
-@addr_option
+@click.command()
+@click.argument("name", shell_complete=complete_queue)
+@broker_options
 @json_option
-def purge(name: str, *, addr: str, as_json: bool) -> None:
+def purge(name: str, *, where: Where, as_json: bool) -> None:
     """Delete the waiting messages of a queue; those being worked on stay.
 
     \b
@@ -94,17 +119,17 @@ def purge(name: str, *, addr: str, as_json: bool) -> None:
     async def work(client: "AsyncClient") -> int:
         return await client.purge_queue(name)
 
-    purged = run_with_client(addr, work)
+    purged = run_with_client(where, work)
     if wants_json(asked=as_json):
         print_json({"queue": name, "purged": purged})
     else:
-        click.echo(f"Purged {purged:,} messages.")
+        click.echo(f"Purged {count_of(purged, 'message')}.")
 
 
-@queue.command("list")
-@addr_option
+@click.command("list")
+@broker_options
 @json_option
-def list_(*, addr: str, as_json: bool) -> None:
+def list_(*, where: Where, as_json: bool) -> None:
     """List the queues.
 
     \b
@@ -115,39 +140,91 @@ def list_(*, addr: str, as_json: bool) -> None:
     async def work(client: "AsyncClient") -> "list[QueueInfo]":
         return await client.list_queues()
 
-    queues = run_with_client(addr, work)
+    queues = run_with_client(where, work)
     if wants_json(asked=as_json):
         print_json([asdict(info) for info in queues])
     elif queues:
-        rows = [(info.name, info.depth, info.in_flight, info.active_consumers) for info in queues]
-        print_table(("name", "waiting", "in flight", "consumers"), rows)
+        print_table(("name", "waiting", "in flight", "consumers"), [_queue_row(info) for info in queues])
     else:
         click.echo("There are no queues: create one with `fila queue create NAME`.")
 
 
-@queue.command()
-@click.argument("name")
-@addr_option
+@click.command()
+@click.argument("name", shell_complete=complete_queue)
+@broker_options
 @json_option
-def inspect(name: str, *, addr: str, as_json: bool) -> None:
+def inspect(name: str, *, where: Where, as_json: bool) -> None:
     """Show a queue's settings, numbers and fairness keys.
 
     \b
     Example:
       fila queue inspect orders
+      fila queue inspect orders --json
     """  # noqa: D301
 
     async def work(client: "AsyncClient") -> "QueueStats":
         return await client.stats(name)
 
-    stats = run_with_client(addr, work)
-    fields = {"name": name, **asdict(stats)}
+    stats = run_with_client(where, work)
     if wants_json(asked=as_json):
-        print_json(fields)
+        print_json({"name": name, **asdict(stats)})
         return
-    del fields["keys"]
-    print_fields(fields)
+    print_fields(_fields(name, stats))
     if stats.keys:
         click.echo()
-        rows = [(key.key, key.pending_count, key.weight, key.current_deficit) for key in stats.keys]
-        print_table(("key", "waiting", "weight", "deficit"), rows)
+        _print_keys(stats.keys)
+
+
+def _confirm(name: str, done: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"queue": name, done: True})
+    else:
+        click.echo(f"{done.capitalize()} queue {name}.", err=True)
+
+
+def _number(value: int, colour: str | None = None) -> Cell:
+    """Nothing is dim: what is there stands out."""
+    return Cell(value, colour=colour if value else None, dim=not value)
+
+
+def _queue_row(info: "QueueInfo") -> Sequence[object]:
+    # Messages that wait for nobody are what one looks for in this list.
+    idle = info.depth and not info.active_consumers
+    return (
+        Cell(info.name, bold=True),
+        _number(info.depth, "yellow" if idle else "green"),
+        _number(info.in_flight, "cyan"),
+        _number(info.active_consumers),
+    )
+
+
+def _fields(name: str, stats: "QueueStats") -> dict[str, object]:
+    return {
+        "name": Cell(name, bold=True),
+        "discipline": stats.discipline,
+        "quantum": stats.quantum,
+        "visibility timeout": duration(stats.visibility_timeout_ms / 1000),
+        "waiting": _number(stats.depth, "green" if stats.active_consumers else "yellow"),
+        "  for a retry": _number(stats.delayed, "red"),
+        "in flight": _number(stats.in_flight, "cyan"),
+        "consumers": _number(stats.active_consumers),
+        "fairness keys": _number(stats.active_fairness_keys),
+        "messages so far": _number(stats.next_offset),
+    }
+
+
+def _print_keys(keys: "Sequence[KeyStats]") -> None:
+    longest_first = sorted(keys, key=lambda stats: (-stats.pending_count, stats.key))
+    rows = [
+        (
+            Cell(stats.key, bold=True),
+            _number(stats.pending_count),
+            stats.weight,
+            _number(stats.current_deficit),
+        )
+        for stats in longest_first[:KEYS_SHOWN_MAX]
+    ]
+    print_table(("key", "waiting", "weight", "deficit"), rows)
+    left = len(keys) - KEYS_SHOWN_MAX
+    if left > 0:
+        click.secho(f"and {count_of(left, 'key')} more: --json shows them", dim=True)
