@@ -1,11 +1,11 @@
 """`fila demo`: see a quiet tenant overtake a flood, on a broker that lives as long as the demo."""
 
 import errno
+import math
 import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,12 +25,20 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
+def _a_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    """Refuse what is within every range because it compares with nothing."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds.")
+    return value
+
+
 @click.command()
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.5, max=limits.DEMO_SECONDS_MAX),
     default=limits.DEMO_SECONDS_DEFAULT,
     show_default=True,
+    callback=_a_number,
     metavar="S",
     help="How long the flood takes to be worked off.",
 )
@@ -53,15 +61,13 @@ def demo(context: click.Context, *, seconds: float, as_json: bool) -> None:
         try:
             _play(seconds, program, as_json=as_json)
         except (LimitError, StoreError) as error:
-            # Most likely the disk, which nobody has chosen.
-            place = f"the demo's data is under {tempfile.gettempdir()}; TMPDIR names another place"
-            fail(LOOPBACK, type(error)(f"{error.message} ({place})"))
+            fail(LOOPBACK, type(error)(_with_place(error.message)))
         except FilaError as error:
             fail(LOOPBACK, error)
         except KeyboardInterrupt:
             sys.exit(128 + (signalled[0] if signalled else signal.SIGINT))
         except OSError as error:
-            _end_without_output(error)
+            _end(error)
 
 
 def _play(seconds: float, program: str, *, as_json: bool) -> None:
@@ -147,10 +153,14 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _end_without_output(error: OSError) -> NoReturn:
-    """End where nobody can read any more, as with `| head` or a closed terminal; other errors are raised."""
+def _end(error: OSError) -> NoReturn:
     if error.errno not in {errno.EPIPE, errno.EIO}:
-        raise error
-    # Else Python would try to flush it, and complain.
+        fail(LOOPBACK, FilaError(_with_place(error.strerror or str(error))))
+    # Nobody can read any more, as with `| head` or a closed terminal. Python would try to flush, and complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(EXIT_FAILED)
+
+
+def _with_place(message: str) -> str:
+    """Say where the data was to go: nobody has chosen the place, and it is most likely what is wrong."""
+    return f"{message} (the demo keeps its data in the temporary directory; TMPDIR names another)"
