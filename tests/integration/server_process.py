@@ -9,19 +9,21 @@ from pathlib import Path
 
 # Far beyond what anything here takes: a test that hangs ends with a word about the server.
 TIMEOUT_S = 60
+# The `fila` of the environment that the tests run in.
+COMMAND = (sys.executable, "-m", "fila")
 
 
 class ServerProcess:
     """`fila server` in a directory of its own, on a free port unless the arguments say otherwise."""
 
-    def __init__(self, directory: Path, *arguments, listen="127.0.0.1:0", environment=None):
+    def __init__(self, directory: Path, *arguments, listen="127.0.0.1:0", environment=None, command=COMMAND):
         directory.mkdir(parents=True, exist_ok=True)
         self._errors = directory / "errors.txt"
         own = {name: value for name, value in os.environ.items() if not name.startswith("FILA_")}
         where = () if listen is None else ("--listen", listen)
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fila", "server", *where, *map(str, arguments)],
+                [*command, "server", *where, *map(str, arguments)],
                 cwd=directory,
                 env=own | (environment or {}),
                 stdout=subprocess.PIPE,
