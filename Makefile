@@ -10,7 +10,7 @@ ARGS ?=
 DIST ?= dist
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo record-demo time-demo test check format proto docs dist bench soak clean
+.PHONY: help install run demo record-demo time-demo test check format proto reference docs dist bench soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,7 @@ check: $(VENV)/.installed-dev ## lint, types, import contracts, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/generate_proto.py --check
+	$(BIN)/python tools/generate_reference.py --check
 
 format: $(VENV)/.installed-dev ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff format .
@@ -39,6 +40,9 @@ format: $(VENV)/.installed-dev ## format the code and apply the linter's safe fi
 
 proto: $(VENV)/.installed-dev ## regenerate src/fila/wire/v1 from proto/
 	$(BIN)/python tools/generate_proto.py
+
+reference: $(VENV)/.installed-dev ## write docs/reference/cli.md from the help of the commands
+	$(BIN)/python tools/generate_reference.py
 
 docs: $(VENV)/.installed-dev ## build the documentation in build/site; warnings and broken links are errors
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --conf-dir docs . build/site

@@ -37,10 +37,16 @@ if TYPE_CHECKING:
 )
 @click.option("--key", "fairness_key", metavar="KEY", help="Whom the message belongs to.  [default: default]")
 @click.option(
-    "--weight", type=click.IntRange(1, limits.WEIGHT_MAX), help="The share of its key.  [default: 1]"
+    "--weight",
+    type=click.IntRange(1, limits.WEIGHT_MAX),
+    metavar="N",
+    help="The share of its key.  [default: 1]",
 )
 @click.option(
-    "--cost", type=click.IntRange(1, limits.COST_MAX), help="What it takes of that share.  [default: 1]"
+    "--cost",
+    type=click.IntRange(1, limits.COST_MAX),
+    metavar="N",
+    help="What it takes of that share.  [default: 1]",
 )
 @click.option(
     "--file",

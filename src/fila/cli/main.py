@@ -35,6 +35,10 @@ def main() -> None:
       FILA_CA_FILE   whom to trust over TLS, for the same commands
       NO_COLOR       no colours; FORCE_COLOR=1: colours without a terminal too
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 exists already, 5 a limit is
-    reached, 6 the broker cannot be reached or stops, 129 hung up, 130 interrupted, 143 terminated.
+    \b
+    Exit codes:
+      0  done                        4  exists already
+      1  failed                      5  a limit is reached
+      2  wrong usage or settings     6  no broker, or it stops
+      3  not found                   129, 130, 143  hung up, interrupted, terminated
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
