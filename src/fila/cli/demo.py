@@ -65,6 +65,9 @@ def demo(context: click.Context, *, seconds: float, as_json: bool) -> None:
         except FilaError as error:
             fail(LOOPBACK, error)
         except KeyboardInterrupt:
+            if not signalled and sys.stdout.isatty():
+                # The terminal has shown ^C below the frame: the prompt comes below that.
+                click.echo()
             sys.exit(128 + (signalled[0] if signalled else signal.SIGINT))
         except OSError as error:
             _end(error)

@@ -44,18 +44,18 @@ def lines_of(frame: Frame, canvas: Canvas) -> list[Line]:
     return [cut(line, canvas.width) for line in view]
 
 
-def introduction(frame: Frame) -> str:
-    """Say what happens to both queues."""
+def introduction(frame: Frame, rate_per_s: float) -> str:
+    """Say what happens to both queues, and how fast they are worked off."""
     noisy, quiet = (next(each for each in frame.runs[0].tenants if each.name == name) for name in INKS)
     return (
         f"Two queues of one broker, the same work: {noisy.name} sends {noisy.planned:,} messages at once, "
         f"then {quiet.name} sends {quiet.planned:,}, one by one. "
-        f"Each queue is worked off at {frame.rate_per_s:,} messages a second."
+        f"Each queue is worked off at {rate_per_s:.0f} messages a second."
     )
 
 
 def _head(frame: Frame, canvas: Canvas) -> list[Line]:
-    return [plain(line) for line in wrap(introduction(frame), canvas.width)]
+    return [plain(line) for line in wrap(introduction(frame, frame.rate_per_s), canvas.width)]
 
 
 def _foot(frame: Frame, canvas: Canvas) -> Line:
