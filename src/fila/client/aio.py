@@ -4,72 +4,70 @@ One channel to one broker. Messages in bulk travel on the streams of `producer` 
 calls, each with a deadline.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
-
-import grpc
-from grpc import aio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from typing import Self
 
 from fila import limits
 from fila.client import address
+from fila.client.arguments import check_message
 from fila.client.batching import BatchingCore
-from fila.client.consumer import Consumer, Subscription
+from fila.client.connection import Connection
+from fila.client.consumer import AsyncSubscription, Consumer
 from fila.client.context import Context
 from fila.client.leasing import Kind, UnarySettler, settle_error
-from fila.client.messages import LeasedMessage, Message, Settle, timeout_ms
-from fila.client.producer import Producer
+from fila.client.messages import DeliveredMessage, LeasedMessage, Message, Settle, timeout_ms
+from fila.client.producer import Producer, ProducerStream
+from fila.client.subscription import Subscription
 from fila.client.values import EnqueueResult, KeyStats, NewMessage, QueueInfo, QueueStats
-from fila.errors import (
-    InvalidArgumentError,
-    LimitError,
-    MessageNotFoundError,
-    NotFoundError,
-    QueueNotFoundError,
-    UnavailableError,
-)
-from fila.wire.channel import CLIENT_OPTIONS
-from fila.wire.status import error_of, error_of_call
+from fila.client.worker import Worker
+from fila.errors import InvalidArgumentError, LimitError, MessageNotFoundError, QueueNotFoundError
+from fila.wire.status import error_of
 from fila.wire.v1 import admin_pb2, service_pb2
-from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
-from fila.wire.v1.service_pb2_grpc import FilaServiceStub
-
-if TYPE_CHECKING:
-    from fila.wire.v1.admin_pb2_grpc import FilaAdminAsyncStub
-    from fila.wire.v1.service_pb2_grpc import FilaServiceAsyncStub
-
-RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
-ResponseT_co = TypeVar("ResponseT_co", covariant=True)
-
-
-class _Method(Protocol[RequestT_contra, ResponseT_co]):
-    def __call__(
-        self, request: RequestT_contra, /, *, timeout: float | None = None
-    ) -> Awaitable[ResponseT_co]: ...
 
 
 class AsyncClient(Context):
-    """Talks to one broker. Use it as `async with AsyncClient(addr) as client`, or `connect` and `close`."""
+    """Talks to one broker. Use it as `async with AsyncClient(addr) as client`, or `connect` and `close`.
+
+    `timeout_seconds` bounds every call. Once a broker has answered, a lost connection is a pause: streams wait until it is
+    back, for `reconnect_seconds` at most (None: for as long as it takes). `ca_file` names the authorities that an
+    `https://` broker's certificate must come from; without it, those of the system.
+    """
 
     def __init__(
-        self, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS
+        self,
+        addr: str = address.DEFAULT_ADDRESS,
+        *,
+        timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS,
+        reconnect_seconds: float | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.addr = address.target(addr)
-        self._timeout_seconds = timeout_seconds
-        self._channel: aio.Channel | None = None
+        parsed = address.parse(addr)
+        self.addr = str(parsed)
+        self._connection = Connection(
+            parsed, ca_file=ca_file, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds
+        )
         self._closed = False
-        self._subscriptions: set[Subscription] = set()
-        self._producers: set[Producer] = set()
+        self._subscriptions: set[Subscription[DeliveredMessage]] = set()
+        self._producers: set[ProducerStream] = set()
         self._settler = UnarySettler(self._settle_by_id)
 
     # --- connection ---
 
     @classmethod
     async def connect(
-        cls, addr: str = address.DEFAULT_ADDRESS, *, timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS
+        cls,
+        addr: str = address.DEFAULT_ADDRESS,
+        *,
+        timeout_seconds: float = limits.CALL_TIMEOUT_SECONDS,
+        reconnect_seconds: float | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Return a client for a broker that is known to answer; raises UnavailableError if none does."""
-        client = cls(addr, timeout_seconds=timeout_seconds)
+        client = cls(
+            addr, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds, ca_file=ca_file
+        )
         try:
             # A list that is too long for a frame is an answer too.
             with suppress(LimitError):
@@ -90,45 +88,11 @@ class AsyncClient(Context):
             await self._settler.drain()
             for subscription in list(self._subscriptions):
                 await subscription.close()
-            for producer in list(self._producers):
-                await producer.close()
+            for stream in list(self._producers):
+                await Producer(stream).close()
         finally:
             self._closed = True
-            if self._channel is not None:
-                await self._channel.close()
-
-    def _connection(self) -> aio.Channel:
-        if self._closed:
-            raise UnavailableError("the client is closed")
-        if self._channel is None:
-            self._channel = aio.insecure_channel(self.addr, options=CLIENT_OPTIONS)
-            service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
-            admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
-            self._service_stub, self._admin_stub = service, admin
-        return self._channel
-
-    @property
-    def _service(self) -> "FilaServiceAsyncStub":
-        self._connection()
-        return self._service_stub
-
-    @property
-    def _admin(self) -> "FilaAdminAsyncStub":
-        self._connection()
-        return self._admin_stub
-
-    async def _call(
-        self,
-        method: _Method[RequestT_contra, ResponseT_co],
-        request: RequestT_contra,
-        *,
-        not_found: type[NotFoundError] = QueueNotFoundError,
-        wait_seconds: float = 0.0,
-    ) -> ResponseT_co:
-        try:
-            return await method(request, timeout=self._timeout_seconds + wait_seconds)
-        except grpc.RpcError as error:
-            raise error_of_call(error, not_found=not_found) from error
+            await self._connection.close()
 
     # --- producing ---
 
@@ -142,9 +106,12 @@ class AsyncClient(Context):
         weight: int | None = None,
         cost: int | None = None,
     ) -> str:
-        """Enqueue one message and return its id once it is durable. For many, use `producer`."""
+        """Enqueue one message and return its id once it is durable. For many, use `producer`.
+
+        It is not sent again where that could enqueue it twice: then OutcomeUnknownError says so.
+        """
         request = _enqueue_request(queue, NewMessage(payload, headers or {}, fairness_key, weight, cost))
-        response = await self._call(self._service.Enqueue, request)
+        response = await self._connection.call(self._connection.service.Enqueue, request, repeat=False)
         return response.message_id
 
     async def enqueue_batch(self, queue: str, messages: Sequence[NewMessage]) -> list[EnqueueResult]:
@@ -152,7 +119,7 @@ class AsyncClient(Context):
         request = service_pb2.EnqueueBatchRequest(
             queue=queue, messages=[_enqueue_request("", message) for message in messages]
         )
-        response = await self._call(self._service.EnqueueBatch, request)
+        response = await self._connection.call(self._connection.service.EnqueueBatch, request, repeat=False)
         return [
             EnqueueResult(
                 result.message_id,
@@ -164,10 +131,14 @@ class AsyncClient(Context):
             for result in response.results
         ]
 
-    def producer(self, queue: str) -> Producer:
-        """Return a producer that batches by itself; use it as `async with client.producer(queue) as producer`."""
-        # The channel opens with the stream.
-        return Producer(BatchingCore(queue), lambda: self._service.Produce(), self._producers)  # noqa: PLW0108
+    def producer(self, queue: str, *, repeat: bool = True) -> Producer:
+        """Return a producer that batches by itself; use it as `async with client.producer(queue) as producer`.
+
+        What has no receipt when the connection is lost is sent again, and may then be in the queue twice. With
+        `repeat=False` it fails with OutcomeUnknownError instead.
+        """
+        core = BatchingCore(queue, repeat=repeat)
+        return Producer(ProducerStream(self._connection, core, self._producers, nullcontext()))
 
     # --- consuming ---
 
@@ -181,22 +152,33 @@ class AsyncClient(Context):
         """Return the messages of a queue: `async for message in client.consume(queue)`.
 
         Up to `prefetch` messages are leased ahead, so that the loop does not wait for the network; those that the
-        loop has not reached go back when it ends.
+        loop has not reached go back when it ends. Awaiting it first, as in `consumer = await client.consume(queue)`,
+        finds out at once whether there is such a queue.
         """
-        if not 1 <= prefetch <= limits.CREDIT_MESSAGES_MAX:
-            raise InvalidArgumentError(f"prefetch {prefetch} is not in 1 to {limits.CREDIT_MESSAGES_MAX:,}")
-        if not 1 <= prefetch_bytes <= limits.CREDIT_BYTES_MAX:
-            raise InvalidArgumentError(
-                f"prefetch_bytes {prefetch_bytes} is not in 1 to {limits.CREDIT_BYTES_MAX:,}"
+        check_prefetch(prefetch, prefetch_bytes)
+        return Consumer(
+            AsyncSubscription(
+                self._connection,
+                queue,
+                message_type=DeliveredMessage,
+                prefetch=prefetch,
+                prefetch_bytes=prefetch_bytes,
+                settler=self._settler,
+                running=self._subscriptions,
+                lock=nullcontext(),
             )
-        subscription = Subscription(
-            queue,
-            lambda: self._service.Subscribe(),  # noqa: PLW0108 - the channel opens with the stream
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            running=self._subscriptions,
         )
-        return Consumer(subscription)
+
+    def worker(
+        self,
+        queue: str,
+        handler: Callable[[Message], Awaitable[object]],
+        *,
+        concurrency: int = limits.WORKER_CONCURRENCY,
+        drain_seconds: float = limits.WORKER_DRAIN_SECONDS,
+    ) -> Worker:
+        """Return a worker that calls `handler` for each message, at most `concurrency` at once: `await worker.run()`."""
+        return Worker(self, queue, handler, concurrency=concurrency, drain_seconds=drain_seconds)
 
     async def lease(self, queue: str, max_messages: int = 1, wait_seconds: float = 0.0) -> list[Message]:
         """Take up to `max_messages` that are ready, or wait for the first one.
@@ -205,24 +187,30 @@ class AsyncClient(Context):
         """
         wait_ms = round(wait_seconds * 1000)
         request = service_pb2.LeaseRequest(queue=queue, max_messages=max_messages, wait_ms=wait_ms)
-        response = await self._call(self._service.Lease, request, wait_seconds=wait_seconds)
+        response = await self._connection.call(
+            self._connection.service.Lease, request, repeat=False, wait_seconds=wait_seconds
+        )
         return [LeasedMessage(message, self._settler) for message in response.messages]
 
     async def ack(self, queue: str, message_id: str) -> None:
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
         request = service_pb2.AckRequest(queue=queue, message_id=message_id)
-        await self._call(self._service.Ack, request, not_found=MessageNotFoundError)
+        await self._connection.call(
+            self._connection.service.Ack, request, repeat=False, not_found=MessageNotFoundError
+        )
 
     async def nack(self, queue: str, message_id: str, error: str = "") -> None:
         """Nack a message by its id, and say why; raises MessageNotFoundError if nobody has it leased."""
         request = service_pb2.NackRequest(queue=queue, message_id=message_id, error=error)
-        await self._call(self._service.Nack, request, not_found=MessageNotFoundError)
+        await self._connection.call(
+            self._connection.service.Nack, request, repeat=False, not_found=MessageNotFoundError
+        )
 
     async def extend(self, queue: str, message_id: str, seconds: float) -> None:
         """Keep a lease for this long from now; raises MessageNotFoundError if nobody has it."""
         kind = (queue, Settle.EXTEND, timeout_ms(seconds))
         results = await self._settle_by_id(kind, [message_id], [])
-        error = settle_error(results[0])
+        error = settle_error(Settle.EXTEND, results[0])
         if error is not None:
             raise error
 
@@ -230,19 +218,26 @@ class AsyncClient(Context):
         self, kind: Kind, message_ids: list[str], epochs: list[int]
     ) -> list[service_pb2.SettleResult]:
         queue, action, argument = kind
+        service, call = self._connection.service, self._connection.call
+        # Named by its epoch, a lease is settled once, however often it is said.
+        repeat = bool(epochs)
         if action is Settle.ACK:
             ack = service_pb2.AckBatchRequest(queue=queue, message_ids=message_ids, lease_epochs=epochs)
-            return list((await self._call(self._service.AckBatch, ack)).results)
+            return list((await call(service.AckBatch, ack, repeat=repeat)).results)
         if action is Settle.NACK:
             nack = service_pb2.NackBatchRequest(
                 queue=queue, message_ids=message_ids, lease_epochs=epochs, error=str(argument)
             )
-            return list((await self._call(self._service.NackBatch, nack)).results)
-        assert action is Settle.EXTEND
+            return list((await call(service.NackBatch, nack, repeat=repeat)).results)
+        if action is Settle.RELEASE:
+            release = service_pb2.ReleaseBatchRequest(
+                queue=queue, message_ids=message_ids, lease_epochs=epochs
+            )
+            return list((await call(service.ReleaseBatch, release, repeat=repeat)).results)
         extend = service_pb2.ExtendLeaseRequest(
             queue=queue, message_ids=message_ids, lease_epochs=epochs, timeout_ms=int(argument)
         )
-        return list((await self._call(self._service.ExtendLease, extend)).results)
+        return list((await call(service.ExtendLease, extend, repeat=True)).results)
 
     # --- queues ---
 
@@ -260,20 +255,24 @@ class AsyncClient(Context):
             discipline=discipline or "",
             quantum=quantum or 0,
         )
-        await self._call(self._admin.CreateQueue, admin_pb2.CreateQueueRequest(name=name, config=config))
+        request = admin_pb2.CreateQueueRequest(name=name, config=config)
+        await self._connection.call(self._connection.admin.CreateQueue, request, repeat=False)
 
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue and its messages."""
-        await self._call(self._admin.DeleteQueue, admin_pb2.DeleteQueueRequest(queue=queue))
+        request = admin_pb2.DeleteQueueRequest(queue=queue)
+        await self._connection.call(self._connection.admin.DeleteQueue, request, repeat=False)
 
     async def purge_queue(self, queue: str) -> int:
         """Delete the waiting messages of a queue, not the leased ones, and return their number."""
-        response = await self._call(self._admin.PurgeQueue, admin_pb2.PurgeQueueRequest(queue=queue))
+        request = admin_pb2.PurgeQueueRequest(queue=queue)
+        response = await self._connection.call(self._connection.admin.PurgeQueue, request, repeat=False)
         return response.purged
 
     async def list_queues(self) -> list[QueueInfo]:
         """Return all queues."""
-        response = await self._call(self._admin.ListQueues, admin_pb2.ListQueuesRequest())
+        request = admin_pb2.ListQueuesRequest()
+        response = await self._connection.call(self._connection.admin.ListQueues, request, repeat=True)
         return [
             QueueInfo(queue.name, queue.depth, queue.in_flight, queue.active_consumers)
             for queue in response.queues
@@ -281,7 +280,8 @@ class AsyncClient(Context):
 
     async def stats(self, queue: str) -> QueueStats:
         """Return a queue's numbers."""
-        response = await self._call(self._admin.GetStats, admin_pb2.GetStatsRequest(queue=queue))
+        request = admin_pb2.GetStatsRequest(queue=queue)
+        response = await self._connection.call(self._connection.admin.GetStats, request, repeat=True)
         return QueueStats(
             depth=response.depth,
             delayed=response.delayed,
@@ -300,7 +300,18 @@ class AsyncClient(Context):
         )
 
 
+def check_prefetch(prefetch: int, prefetch_bytes: int) -> None:
+    """Raise InvalidArgumentError for what no stream may hold."""
+    if not 1 <= prefetch <= limits.CREDIT_MESSAGES_MAX:
+        raise InvalidArgumentError(f"prefetch {prefetch} is not in 1 to {limits.CREDIT_MESSAGES_MAX:,}")
+    if not 1 <= prefetch_bytes <= limits.CREDIT_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"prefetch_bytes {prefetch_bytes} is not in 1 to {limits.CREDIT_BYTES_MAX:,}"
+        )
+
+
 def _enqueue_request(queue: str, message: NewMessage) -> service_pb2.EnqueueRequest:
+    check_message(message.headers, message.payload, message.fairness_key, message.weight, message.cost)
     return service_pb2.EnqueueRequest(
         queue=queue,
         headers=message.headers,

@@ -2,16 +2,28 @@
 
 Messages go in one by one, frames come out; receipts go in, batches are resolved. It must not know who carries the
 frames. Nothing is allocated per message but its place in the columns.
+
+A stream may be lost and followed by another: batches without a receipt are sent again, in their order.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from time import monotonic
 
 from fila import limits
 from fila.client.bodies import headers_part, payload_head
-from fila.client.failures import again
+from fila.client.failures import again, renamed
 from fila.client.waiting import Pending
-from fila.errors import Code, FilaError, InvalidArgumentError, LimitError, QueueNotFoundError, RPCError
+from fila.errors import (
+    Code,
+    FilaError,
+    InvalidArgumentError,
+    LimitError,
+    OutcomeUnknownError,
+    QueueNotFoundError,
+    RPCError,
+    UnavailableError,
+)
 from fila.wire.columns import check_key, check_number
 from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
@@ -22,22 +34,31 @@ class Batch(Pending):
     """The columns of some messages, and later where they went."""
 
     __slots__ = (
+        "born",
         "bytes",
         "costs",
         "count",
         "enqueued_at_ms",
+        "first_number",
         "first_offset",
         "key_index",
         "keys",
         "parts",
         "queue_number",
+        "request",
         "sequence",
         "sizes",
         "weights",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, first_number: int = 1) -> None:
         super().__init__()
+        # Of all messages of its producer, counted from 1.
+        self.first_number = first_number
+        # When its first message came.
+        self.born = 0.0
+        # Kept from its first frame to its receipt, to be sent again.
+        self.request: ProduceRequest | None = None
         self.sequence = 0
         self.parts: list[bytes] = []
         self.sizes: list[int] = []
@@ -64,10 +85,31 @@ class Batch(Pending):
             costs=self.costs or (),
         )
 
+    def frame(self) -> ProduceRequest:
+        """Return the batch as a frame, whose sequence and queue are the stream's to set."""
+        if self.request is None:
+            self.request = ProduceRequest(messages=self.columns())
+            # They are in the frame now.
+            self.parts, self.sizes, self.weights, self.costs = [], [], None, None
+        return self.request
+
     def clear(self) -> None:
         """Forget the messages: only where they went is still asked for."""
+        self.request = None
         self.parts, self.sizes, self.keys, self.key_index = [], [], {}, []
         self.weights = self.costs = None
+
+    def key_of(self, position: int) -> str:
+        """Return the fairness key of a message, of a batch that was not taken."""
+        return list(self.keys)[self.key_index[position]]
+
+    def error_of(self, position: int) -> FilaError | None:
+        """Return why a message was not taken, naming it; None if it was."""
+        if self.error is None:
+            return None
+        number = self.first_number + position
+        key = self.key_of(position)
+        return renamed(self.error, f"message {number:,} of the producer (key {key!r}): {self.error.message}")
 
 
 class BatchingCore:
@@ -82,8 +124,12 @@ class BatchingCore:
         batches_in_flight: int = limits.PRODUCER_BATCHES_IN_FLIGHT,
         messages_held_max: int = limits.PRODUCER_MESSAGES_HELD_MAX,
         bytes_held_max: int = limits.PRODUCER_BYTES_HELD_MAX,
+        repeat: bool = True,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.queue = queue
+        self._repeat = repeat
+        self._clock = clock
         self._batch_messages = batch_messages
         self._batch_bytes = batch_bytes
         self._batches_in_flight_max = batches_in_flight
@@ -92,10 +138,14 @@ class BatchingCore:
         self._open = Batch()
         self._full: deque[Batch] = deque()
         self._in_flight: deque[Batch] = deque()
+        # Batches of this stream that have to go out again, on the next.
+        self._again: list[Batch] = []
         self._sequence = 0
+        # Set when the broker takes nothing more on this stream.
+        self.stopping = False
         self.messages_held = 0
         self.bytes_held = 0
-        # Set when the stream is gone: nothing more goes in.
+        # Set when the stream is gone and none will follow: nothing more goes in.
         self.failed: FilaError | None = None
         # The first refusal since someone asked: a flush reports it even if nobody looked at the receipt.
         self.refused: FilaError | None = None
@@ -162,7 +212,9 @@ class BatchingCore:
 
         if batch.count and batch.bytes + size > self._batch_bytes:
             self._full.append(batch)
-            batch = self._open = Batch()
+            batch = self._next_batch()
+        if not batch.count:
+            batch.born = self._clock()
         batch.parts += (head, payload)
         batch.sizes.append(size)
         batch.key_index.append(batch.keys.setdefault(key, len(batch.keys)))
@@ -176,47 +228,53 @@ class BatchingCore:
         self.bytes_held += size
         if batch.count >= self._batch_messages:
             self._full.append(batch)
-            self._open = Batch()
+            self._next_batch()
         return batch
+
+    def _next_batch(self) -> Batch:
+        last = self._open
+        self._open = Batch(last.first_number + last.count)
+        return self._open
 
     def next_request(self) -> ProduceRequest | None:
         """Return the next frame to write, or None while there is none or enough are in flight."""
-        if self.failed is not None or len(self._in_flight) >= self._batches_in_flight_max:
+        if self.failed is not None or self.stopping or len(self._in_flight) >= self._batches_in_flight_max:
             return None
         if self._full:
             batch = self._full.popleft()
         elif self._open.count and not self._in_flight:
-            batch, self._open = self._open, Batch()
+            batch = self._open
+            self._next_batch()
         else:
             return None
         self._sequence += 1
-        batch.sequence = self._sequence
+        request = batch.frame()
+        batch.sequence = request.sequence = self._sequence
+        request.queue = self.queue if self._sequence == 1 else ""
         self._in_flight.append(batch)
-        request = ProduceRequest(
-            sequence=self._sequence,
-            queue=self.queue if self._sequence == 1 else "",
-            messages=batch.columns(),
-        )
-        batch.clear()
         return request
 
     def on_response(self, response: ProduceResponse) -> None:
-        """Take a receipt and resolve its batch."""
+        """Take a receipt and resolve its batch. Raises RPCError for one that is not next."""
         if not response.sequence:
-            self.stop(error_of(response.error_code, response.error, not_found=QueueNotFoundError))
+            # What is in flight still gets its receipts, the rest waits for the next stream.
+            self.stopping = True
             return
         if not self._in_flight or self._in_flight[0].sequence != response.sequence:
-            self.fail(
-                RPCError(
-                    f"the broker sent a receipt for batch {response.sequence}, which is not next",
-                    Code.INTERNAL,
-                )
+            raise RPCError(
+                f"the broker sent a receipt for batch {response.sequence}, which is not next", Code.INTERNAL
             )
-            return
         batch = self._in_flight.popleft()
         error: FilaError | None = None
         if response.error_code:
             error = error_of(response.error_code, response.error, not_found=QueueNotFoundError)
+            if isinstance(error, UnavailableError) and (response.not_taken or self._repeat):
+                # Those behind it are refused as well, or would overtake it: no more of them on this stream.
+                self.stopping = True
+                self._again.append(batch)
+                return
+            if isinstance(error, UnavailableError):
+                error = OutcomeUnknownError(error.message)
         elif response.count != batch.count:
             error = RPCError(f"the broker took {response.count} of {batch.count} messages", Code.INTERNAL)
         batch.queue_number = response.queue_number
@@ -224,32 +282,65 @@ class BatchingCore:
         batch.enqueued_at_ms = response.enqueued_at_ms
         self._resolve(batch, error)
 
-    def stop(self, error: FilaError) -> None:
-        """The broker takes nothing more: what is not sent fails, what is in flight gets its receipts."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether every frame of this stream has its receipt."""
+        return not self._in_flight
+
+    def lost(self, error: FilaError) -> None:
+        """The stream is gone, and another will follow: what has no receipt goes out again, or fails."""
+        in_flight, self._in_flight = self._in_flight, deque()
+        again, self._again = self._again, []
+        self._sequence = 0
+        self.stopping = False
+        if self._repeat:
+            again += in_flight
+        else:
+            unknown = OutcomeUnknownError(f"{error.message}; the messages may have been taken or not")
+            for batch in in_flight:
+                self._resolve(batch, unknown)
+        self._full.extendleft(reversed(again))
+
+    def fail(self, error: FilaError) -> None:
+        """The stream is gone, and none will follow: what has no receipt will not get one."""
         if self.failed is not None:
             return
         self.failed = error
-        left = [*self._full, self._open]
-        self._full.clear()
-        self._open = Batch()
+        left = [*self._again, *self._in_flight, *self._full, self._open]
+        self._again, self._in_flight, self._full, self._open = [], deque(), deque(), Batch()
         for batch in left:
             if batch.count:
-                self._resolve(batch, error)
+                self._resolve(batch, _failure(batch, error))
 
-    def fail(self, error: FilaError) -> None:
-        """The stream is gone: what has no receipt will not get one."""
-        in_flight, self._in_flight = self._in_flight, deque()
-        self.stop(error)
-        for batch in in_flight:
-            self._resolve(batch, error)
+    def expire(self, timeout_seconds: float) -> None:
+        """Fail what has waited for its receipt for too long; a batch that the broker may still answer is left to it."""
+        due = self._clock() - timeout_seconds
+        if not self._full and not self._in_flight and self._open.count:
+            self._full.append(self._open)
+            self._next_batch()
+        while self._full and self._full[0].born <= due:
+            batch = self._full.popleft()
+            waited = UnavailableError(f"no receipt within {timeout_seconds:g} seconds")
+            self._resolve(batch, _failure(batch, waited))
 
     def _resolve(self, batch: Batch, error: FilaError | None) -> None:
         self.messages_held -= batch.count
         self.bytes_held -= batch.bytes
         if error is not None:
+            # The keys stay: a failed message names itself.
+            batch.request, batch.parts, batch.sizes, batch.weights, batch.costs = None, [], [], None, None
+            batch.error = error
+            self.refused = self.refused or batch.error_of(0)
+        else:
             batch.clear()
-            self.refused = self.refused or error
         batch.resolve(error)
+
+
+def _failure(batch: Batch, error: FilaError) -> FilaError:
+    """Return what a batch without a receipt fails with: once sent, nobody knows what became of it."""
+    if batch.sequence and isinstance(error, UnavailableError):
+        return OutcomeUnknownError(f"{error.message}; the message may have been taken or not")
+    return error
 
 
 def _as_bytes(payload: object) -> bytes:

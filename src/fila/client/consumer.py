@@ -1,84 +1,78 @@
 """The consumer on asyncio: `async for message in client.consume(queue)`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from time import monotonic
 from typing import Any, Self
 
-from grpc import aio
-
+from fila import limits
 from fila.client.context import Context
-from fila.client.deliveries import DeliveriesCore, Frame
+from fila.client.deliveries import Frame
 from fila.client.failures import again
-from fila.client.messages import DeliveredMessage, Message, Settle
-from fila.client.streams import Pump, wait_for
-from fila.errors import FilaError
-from fila.wire.v1.service_pb2 import SubscribeRequest, SubscribeResponse
-
-OpenSubscribe = Callable[[], "aio.StreamStreamCall[SubscribeRequest, SubscribeResponse]"]
+from fila.client.leasing import UnarySettlement
+from fila.client.messages import Delivered, DeliveredMessage, Message, Settle
+from fila.client.streams import wait_for
+from fila.client.subscription import Subscription
 
 
-class Settlement:
-    """Awaiting it waits until an ack, nack or extension is durable, or raises why it was refused.
+class StreamSettlement:
+    """What became of an ack, nack, extension or release.
 
     All that one turn of the event loop settles shares one frame and one confirmation.
     """
 
-    __slots__ = ("_epoch", "_frame", "_position")
+    __slots__ = ("_action", "_epoch", "_pending", "_position", "_subscription")
 
-    def __init__(self, frame: Frame, epoch: int, position: int) -> None:
-        self._frame = frame
+    def __init__(
+        self,
+        subscription: "AsyncSubscription",
+        action: Settle,
+        pending: Frame | UnarySettlement,
+        epoch: int,
+        position: int,
+    ) -> None:
+        self._subscription = subscription
+        self._action = action
+        self._pending = pending
         self._epoch = epoch
         self._position = position
 
     def __await__(self) -> Generator[Any, None, None]:
-        frame = self._frame
-        if not frame.done:
-            yield from wait_for(frame)
-        if frame.error is not None or frame.refused:
-            error = frame.outcome(self._epoch, self._position)
-            if error is not None:
-                raise again(error)
+        if self._action is Settle.EXTEND:
+            # Whether the lease still lives is what the caller wants to know.
+            yield from self.durable().__await__()
+            return
+        pending, subscription = self._pending, self._subscription
+        if subscription.core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
+            yield from subscription.confirmed().__await__()
+        elif type(pending) is Frame and pending.count >= limits.ACKS_FRAME_MESSAGES and not pending.sequence:
+            # A loop that never waits would keep the frame from being written.
+            yield
+
+    async def durable(self) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+        await _Until(self._pending)
+        error = self._pending.outcome(self._epoch, self._position)
+        if error is not None:
+            raise again(error)
 
 
-class Subscription:
-    """One Subscribe stream. It outlives its iterator while messages are still being worked on."""
+class AsyncSubscription(Subscription[DeliveredMessage]):
+    """A subscription whose user is in the same event loop."""
 
-    def __init__(
-        self,
-        queue: str,
-        open_call: OpenSubscribe,
-        *,
-        prefetch: int,
-        prefetch_bytes: int,
-        running: set["Subscription"],
-    ) -> None:
-        self._core = DeliveriesCore(queue, holder=self, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
-        self._open_call = open_call
-        # The client's subscriptions that have a stream.
-        self._running = running
-        self._pump: Pump[SubscribeRequest, SubscribeResponse] | None = None
-        self._arrival: asyncio.Future[None] | None = None
-        self._expiry: asyncio.TimerHandle | None = None
-        self._lingering = False
-        self._closing: asyncio.Task[None] | None = None
+    _arrival: asyncio.Future[None] | None = None
 
-    def start(self) -> None:
-        """Open the stream, unless it is open."""
-        if self._pump is None:
-            self._running.add(self)
-            self._pump = Pump(
-                self._open_call(),
-                next_request=self._core.next_frame,
-                on_response=self._on_response,
-                on_end=self._on_end,
-            )
+    def notify(self) -> None:
+        """Wake all who wait."""
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and not arrival.done():
+            arrival.set_result(None)
 
     def take(self) -> DeliveredMessage | None:
         """Return a message that is here already."""
-        message = self._core.take(monotonic())
-        if message is not None and self._pump is not None:
-            self._pump.wake()
+        message = self.core.take(monotonic())
+        if message is not None:
+            self._session.wake()
         return message
 
     async def next_message(self) -> DeliveredMessage | None:
@@ -88,103 +82,58 @@ class Subscription:
             message = self.take()
             if message is not None:
                 return message
-            if self._closing is not None or self._lingering:
+            if self.is_ending:
                 return None
-            if self._core.failed is not None:
-                raise again(self._core.failed)
-            if self._pump is not None:
-                self._pump.wake()
-            if self._arrival is None:
-                self._arrival = asyncio.get_running_loop().create_future()
-            # Shared by all that wait, each of whom may be cancelled.
-            await asyncio.shield(self._arrival)
+            if self.core.failed is not None:
+                raise again(self.core.failed)
+            self._session.wake()
+            await self._changed()
 
-    def settle(self, message: DeliveredMessage, action: Settle, argument: str | int) -> Awaitable[None]:
+    async def confirmed(self) -> None:
+        """Wait until another ack may be sent."""
+        while self.core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX and self.core.failed is None:
+            await self._changed()
+
+    async def _changed(self) -> None:
+        if self._arrival is None:
+            self._arrival = asyncio.get_running_loop().create_future()
+        # Shared by all that wait, each of whom may be cancelled.
+        await asyncio.shield(self._arrival)
+
+    def settle(self, message: Delivered, action: Settle, argument: str | int) -> StreamSettlement:
         """Note it for the frame of this turn."""
         held, position = message.held, message.position
-        frame = self._core.settle(held, position, action, argument, monotonic())
-        if self._pump is not None:
-            self._pump.wake()
-        if self._lingering:
-            self._close_when_idle()
-        return Settlement(frame, held.epoch, position)
-
-    def abandon(self) -> None:
-        """Nobody asks for more: give back what was not handed out, and end when the rest is settled or expired."""
-        if self._pump is None or self._lingering:
-            return
-        self._lingering = True
-        self._core.stop()
-        self._pump.wake()
-        self._notify()
-        self._close_when_idle()
-
-    async def close(self) -> None:
-        """Give back what was not handed out, wait for confirmations and end; what is unsettled goes back too."""
-        self._start_closing()
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-
-    def _start_closing(self) -> None:
-        if self._closing is None and self._pump is not None:
-            self._core.stop()
-            self._closing = asyncio.get_running_loop().create_task(self._pump.close())
-            self._notify()
-
-    def _close_when_idle(self) -> None:
-        if not self._core.in_work:
-            self._start_closing()
-
-    def _on_response(self, response: SubscribeResponse) -> None:
-        self._core.on_response(response, monotonic())
-        if response.HasField("delivery"):
-            self._arm_expiry()
-            self._notify()
-            if self._core.stopped and self._pump is not None:
-                # It came too late, and goes back. There is only so much of that: no credit is granted any more.
-                self._pump.wake()
-
-    def _on_end(self, error: FilaError) -> None:
-        self._core.fail(error)
-        self._running.discard(self)
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        self._notify()
-
-    def _notify(self) -> None:
-        arrival, self._arrival = self._arrival, None
-        if arrival is not None and not arrival.done():
-            arrival.set_result(None)
-
-    def _arm_expiry(self) -> None:
-        if self._expiry is not None:
-            return
-        next_expiry = self._core.next_expiry
-        if next_expiry is not None:
-            delay_seconds = max(0.0, next_expiry - monotonic())
-            self._expiry = asyncio.get_running_loop().call_later(delay_seconds, self._on_expiry)
-
-    def _on_expiry(self) -> None:
-        self._expiry = None
-        self._core.expire(monotonic())
-        if self._pump is not None:
-            self._pump.wake()
-        if self._lingering:
-            self._close_when_idle()
-        self._arm_expiry()
+        pending: Frame | UnarySettlement | None = self.core.settle(
+            held, position, action, argument, monotonic()
+        )
+        if pending is None:
+            pending = self.settle_by_id(message, action, argument)
+        self.wake()
+        return StreamSettlement(self, action, pending, held.epoch, position)
 
 
 class Consumer(AsyncIterator[Message], Context):
     """The messages of a queue, as they may be worked on. Made by `AsyncClient.consume`.
 
-    Leaving the loop, the context or `aclose` gives back what was not handed out. A message that was handed out stays
-    with whoever has it until it is settled; `aclose` and the end of a context give it back as well.
+    Awaiting it waits until the broker has taken the subscription. Leaving the loop, the context or `aclose` gives back
+    what was not handed out. A message that was handed out stays with whoever has it until it is settled; `aclose` and
+    the end of a context give it back as well.
     """
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: AsyncSubscription) -> None:
         self._subscription = subscription
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._subscribed().__await__()
+
+    async def _subscribed(self) -> Self:
+        await self.__aenter__()
+        pending = self._subscription.subscribed
+        await _Until(pending)
+        if pending.error is not None:
+            raise again(pending.error)
+        return self
 
     def __aiter__(self) -> Self:
         return self
@@ -197,6 +146,14 @@ class Consumer(AsyncIterator[Message], Context):
             if message is None:
                 raise StopAsyncIteration
         return message
+
+    def stop(self) -> None:
+        """Ask for no more: what was not handed out goes back, and the loop ends."""
+        self._subscription.abandon()
+
+    def keep_alive(self) -> None:
+        """Extend the leases of all that is held, as far as they are more than half through."""
+        self._subscription.keep_alive()
 
     async def aclose(self) -> None:
         """End the stream: what is not settled goes back to the queue, without an attempt."""
@@ -214,3 +171,15 @@ class Consumer(AsyncIterator[Message], Context):
         # `break` calls nothing but this. It may run in any thread.
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._subscription.abandon)
+
+
+class _Until:
+    """Waits until something has happened."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self, pending: Any) -> None:
+        self._pending = pending
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return wait_for(self._pending)

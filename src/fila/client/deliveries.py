@@ -2,14 +2,18 @@
 
 Time comes in as seconds of a monotonic clock. What one turn of the caller's loop settles leaves in one frame, as runs,
 and the credit that it frees leaves with it. It must not know who carries the frames, nor who waits for them.
+
+A stream may be lost and followed by another. Deliveries of the lost one are *adrift*: their leases may live on in the
+broker, but the new stream does not know them, so what is still to be said of them is said by message id.
 """
 
 from collections import deque
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from fila import limits
-from fila.client.messages import DeliveredMessage, Settle
+from fila.client.messages import Delivered, Settle
 from fila.client.runs import RunsBuilder, read_runs
 from fila.client.waiting import Pending
 from fila.errors import Code, FilaError, MessageNotFoundError, RPCError
@@ -27,10 +31,15 @@ from fila.wire.v1.service_pb2 import (
 _WAITING, _BEGUN, _SETTLED, _EXPIRED = range(4)
 
 
+DeliveredT = TypeVar("DeliveredT", bound=Delivered)
+# What to say of some places of one delivery.
+Places = tuple["Held", int, int]
+
+
 class Holder(Protocol):
     """Whoever can settle what a stream delivered."""
 
-    def settle(self, message: DeliveredMessage, action: Settle, argument: str | int) -> Awaitable[None]:
+    def settle(self, message: Delivered, action: Settle, argument: str | int) -> Any:
         """Note it for the next frame; the result waits for the confirmation."""
 
 
@@ -49,6 +58,7 @@ class Held:
         "deadline",
         "epoch",
         "expires_at",
+        "generation",
         "handed",
         "holder",
         "key_index",
@@ -60,13 +70,23 @@ class Held:
         "queue_number",
         "sizes",
         "states",
+        "timeout_seconds",
         "weights",
     )
 
     def __init__(
-        self, delivery: Delivery, *, holder: Holder, queue: str, queue_number: int, now: float
+        self,
+        delivery: Delivery,
+        *,
+        holder: Holder,
+        queue: str,
+        queue_number: int,
+        generation: int,
+        now: float,
     ) -> None:
         self.holder = holder
+        # Which of the streams brought it.
+        self.generation = generation
         self.queue = queue
         self.queue_number = queue_number
         self.epoch = delivery.epoch
@@ -74,7 +94,8 @@ class Held:
         self.lease_expires_at_ms = delivery.lease_expires_at_ms
         # The broker's clock is not ours: only how long the lease lasts can be compared. It was on its way for a
         # while, so this is late rather than early, and the broker has the last word.
-        self.deadline = now + (delivery.lease_expires_at_ms - delivery.leased_at_ms) / 1000
+        self.timeout_seconds = (delivery.lease_expires_at_ms - delivery.leased_at_ms) / 1000
+        self.deadline = now + self.timeout_seconds
         # Pushed back by extensions of messages in work.
         self.expires_at = self.deadline
         self.sizes: list[int] = delivery.sizes[:]
@@ -117,6 +138,18 @@ class Held:
         times = self._enqueued_at_ms
         return times[position] if len(times) > 1 else times[0]
 
+    def open_runs(self) -> list[tuple[int, int]]:
+        """Return the places that are neither settled nor expired, as positions and counts."""
+        runs: list[tuple[int, int]] = []
+        for position, state in enumerate(self.states):
+            if state not in (_WAITING, _BEGUN):
+                continue
+            if runs and sum(runs[-1]) == position:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((position, 1))
+        return runs
+
     def message_id(self, position: int) -> str:
         """Return a message's id."""
         return message_id(self.queue_number, self.offset(position), self.enqueued_at_ms(position))
@@ -127,9 +160,11 @@ class Frame(Pending):
 
     __slots__ = (
         "ack",
+        "count",
         "error_characters",
         "extended",
         "extends",
+        "helds",
         "nacks",
         "refused",
         "release",
@@ -139,6 +174,9 @@ class Frame(Pending):
     def __init__(self) -> None:
         super().__init__()
         self.sequence = 0
+        # How many messages it settles, and of which deliveries.
+        self.count = 0
+        self.helds: dict[int, Held] = {}
         self.ack = RunsBuilder()
         self.release = RunsBuilder()
         self.nacks: dict[str, RunsBuilder] = {}
@@ -147,6 +185,21 @@ class Frame(Pending):
         # The timeout, in ms, by epoch and position.
         self.extended: dict[tuple[int, int], int] = {}
         self.refused: list[tuple[int, int, int, str]] = []
+
+    def settlements(self) -> Iterator[tuple[Settle, str | int, list[Places]]]:
+        """Return what it says, by deliveries and places."""
+        if self.extends:
+            for timeout_ms, runs in self.extends.items():
+                yield Settle.EXTEND, timeout_ms, self._places(runs)
+        if self.ack:
+            yield Settle.ACK, "", self._places(self.ack)
+        for error, runs in self.nacks.items():
+            yield Settle.NACK, error, self._places(runs)
+        if self.release:
+            yield Settle.RELEASE, "", self._places(self.release)
+
+    def _places(self, runs: RunsBuilder) -> list[Places]:
+        return [(self.helds[epoch], position, count) for epoch, position, count in runs.runs()]
 
     def outcome(self, epoch: int, position: int) -> FilaError | None:
         """Return why the settlement of one message failed, or None if it is durable."""
@@ -158,7 +211,17 @@ class Frame(Pending):
         return None
 
 
-class DeliveriesCore:
+@dataclass(frozen=True, slots=True)
+class Adrift:
+    """What a lost stream leaves to be said by message id."""
+
+    # Settled, and not confirmed.
+    frames: list[Frame]
+    # Leased, and not handed out: to be given back.
+    waiting: list[Places]
+
+
+class DeliveriesCore(Generic[DeliveredT]):
     """Keeps what a stream holds, and writes its frames."""
 
     def __init__(
@@ -166,16 +229,24 @@ class DeliveriesCore:
         queue: str,
         *,
         holder: Holder,
+        message_type: type[DeliveredT],
         prefetch: int = limits.PREFETCH_MESSAGES,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> None:
         self.queue = queue
         self._holder = holder
+        self._message_type = message_type
         self._prefetch = prefetch
         self._prefetch_bytes = prefetch_bytes
         self._queue_number = 0
+        # Counts the streams.
+        self.generation = 0
         self._waiting: deque[Held] = deque()
         self._held: dict[int, Held] = {}
+        # Deliveries of lost streams with messages in work.
+        self._adrift: dict[int, Held] = {}
+        # How many messages are settled and not confirmed.
+        self.unconfirmed = 0
         # Deliveries with places handed out since the last frame.
         self._begun: list[Held] = []
         # All but the last are closed: they wait for their turn to be written.
@@ -185,7 +256,11 @@ class DeliveriesCore:
         self._first = True
         self._credit_messages = prefetch
         self._credit_bytes = prefetch_bytes
+        self._stop_is_told = False
+        # Set when we want no more.
         self.stopped = False
+        # Set when the broker will send no more.
+        self.stopping = False
         self.failed: FilaError | None = None
 
     # --- what comes in ---
@@ -198,9 +273,20 @@ class DeliveriesCore:
             self._on_settled(response.settled)
         if response.HasField("subscribed"):
             self._queue_number = response.subscribed.queue_number
+        if response.stopping:
+            # What was not handed out goes back by itself.
+            self.stopping = True
+            self._forget_waiting()
 
     def _on_delivery(self, delivery: Delivery, now: float) -> None:
-        held = Held(delivery, holder=self._holder, queue=self.queue, queue_number=self._queue_number, now=now)
+        held = Held(
+            delivery,
+            holder=self._holder,
+            queue=self.queue,
+            queue_number=self._queue_number,
+            generation=self.generation,
+            now=now,
+        )
         held.check()
         self._held[held.epoch] = held
         if self.stopped:
@@ -218,26 +304,52 @@ class DeliveriesCore:
                     for epoch, position, count in read_runs(refused.runs)
                 ]
         while self._sent and self._sent[0].sequence <= settled.sequence:
-            self._sent.popleft().resolve()
+            self.resolve(self._sent.popleft())
+
+    def resolve(self, frame: Frame, error: FilaError | None = None) -> None:
+        """A frame is confirmed, or never will be."""
+        self.unconfirmed -= frame.count
+        frame.resolve(error)
+
+    def lost(self) -> Adrift:
+        """The stream is gone, and another may follow: return what has to be said without it."""
+        waiting = [(held, held.handed, held.count - held.handed) for held in self._waiting]
+        adrift = Adrift([*self._sent, *self._unsent], [places for places in waiting if places[2]])
+        self._forget_waiting()
+        self._adrift |= self._held
+        self._held.clear()
+        self._begun.clear()
+        self._sent.clear()
+        self._unsent.clear()
+        self.generation += 1
+        self._sequence = 0
+        self._first = True
+        self.stopping = False
+        self._credit_messages, self._credit_bytes = self._prefetch, self._prefetch_bytes
+        return adrift
 
     def fail(self, error: FilaError) -> None:
-        """The stream is gone: nothing more is confirmed, and the broker has taken the leases back."""
+        """The stream is gone, and none will follow: nothing more is confirmed."""
         if self.failed is not None:
             return
         self.failed = error
         self.stopped = True
+        for frame in self.lost().frames:
+            self.resolve(frame, error)
+
+    def _forget_waiting(self) -> None:
+        """Drop what was not handed out: it is not ours any more, or will not be for long."""
+        for held in self._waiting:
+            held.states[held.handed :] = bytes([_SETTLED]) * (held.count - held.handed)
+            held.left -= held.count - held.handed
+            held.handed = held.count
+            if not held.left:
+                self._held.pop(held.epoch, None)
         self._waiting.clear()
-        self._held.clear()
-        self._begun.clear()
-        frames = [*self._sent, *self._unsent]
-        self._sent.clear()
-        self._unsent.clear()
-        for frame in frames:
-            frame.resolve(error)
 
     # --- what is asked ---
 
-    def take(self, now: float) -> DeliveredMessage | None:
+    def take(self, now: float) -> DeliveredT | None:
         """Return the next message, which thereby is begun, or None while there is none."""
         waiting = self._waiting
         while waiting:
@@ -255,29 +367,50 @@ class DeliveriesCore:
             held.states[position] = _BEGUN
             if not self._begun or self._begun[-1] is not held:
                 self._begun.append(held)
-            return DeliveredMessage(held, position, start)
+            return self._message_type(held, position, start)
         return None
 
     @property
     def in_work(self) -> int:
         """How many messages were handed out and are neither settled nor expired."""
-        return sum(held.states.count(_BEGUN) for held in self._held.values())
+        return sum(
+            held.states.count(_BEGUN) for helds in (self._held, self._adrift) for held in helds.values()
+        )
+
+    @property
+    def in_work_adrift(self) -> bool:
+        """Whether something that a lost stream had brought is still in work."""
+        return bool(self._adrift)
+
+    @property
+    def has_held(self) -> bool:
+        """Whether the stream that is open still holds leases."""
+        return bool(self._held)
 
     @property
     def has_output(self) -> bool:
         """Whether `next_frame` has something to say."""
-        return self._first or bool(self._unsent) or bool(self._begun) or self._credit_due
+        return (
+            self._first
+            or bool(self._unsent)
+            or bool(self._begun)
+            or self._credit_due
+            or (self.stopped and not self._stop_is_told)
+        )
 
-    def settle(self, held: Held, position: int, action: Settle, argument: str | int, now: float) -> Frame:
-        """Note a settlement for the next frame and return that frame.
+    def settle(
+        self, held: Held, position: int, action: Settle, argument: str | int, now: float
+    ) -> Frame | None:
+        """Note a settlement for the next frame and return that frame; None where it has to be said by message id.
 
-        Raises MessageNotFoundError for what was settled before, and the stream's error if it is gone.
+        Raises MessageNotFoundError for what was settled before.
         """
-        if self.failed is not None:
-            raise MessageNotFoundError(f"the lease ended with its stream: {self.failed.message}")
         state = held.states[position]
         if state == _SETTLED:
             raise MessageNotFoundError(f"message {held.message_id(position)} was settled before")
+        if held.generation != self.generation:
+            self._settle_adrift(held, position, action, argument, now)
+            return None
         if action is Settle.EXTEND:
             assert isinstance(argument, int)
             frame = self._extending_frame(held, position, argument)
@@ -294,11 +427,57 @@ class DeliveriesCore:
             frame.nacks[argument].add(held.epoch, position)
         else:
             frame.release.add(held.epoch, position)
+        frame.helds[held.epoch] = held
+        frame.count += 1
+        self.unconfirmed += 1
         held.states[position] = _SETTLED
         # The credit of an expired lease was taken back when it expired.
         if state != _EXPIRED:
             self._free(held, held.sizes[position], 1)
         return frame
+
+    def _settle_adrift(
+        self, held: Held, position: int, action: Settle, argument: str | int, now: float
+    ) -> None:
+        if action is Settle.EXTEND:
+            assert isinstance(argument, int)
+            held.expires_at = max(held.expires_at, now + argument / 1000)
+            return
+        held.states[position] = _SETTLED
+        held.left -= 1
+        if not held.left:
+            self._adrift.pop(held.epoch, None)
+
+    def keep_alive(self, now: float) -> tuple[Frame | None, list[tuple[Places, int]]]:
+        """Extend what is held and more than half through its lease, in a frame; return that frame, and what is adrift.
+
+        What was not handed out yet is kept as well: it waits for whoever is at work.
+        """
+        frame: Frame | None = None
+        for held in self._held.values():
+            if held.expires_at - now > held.timeout_seconds / 2:
+                continue
+            timeout_ms = round(held.timeout_seconds * 1000)
+            for position, count in held.open_runs():
+                frame = self._extending_frame(held, position, timeout_ms, count)
+            held.expires_at = held.deadline = now + held.timeout_seconds
+        adrift: list[tuple[Places, int]] = []
+        for held in self._adrift.values():
+            if held.expires_at - now <= held.timeout_seconds / 2:
+                held.expires_at = now + held.timeout_seconds
+                timeout_ms = round(held.timeout_seconds * 1000)
+                adrift += [((held, position, count), timeout_ms) for position, count in held.open_runs()]
+        return frame, adrift
+
+    def give_up_adrift(self) -> list[Places]:
+        """Forget what lost streams brought and is still in work, and return it, to be given back."""
+        places = [
+            (held, position, count) for held in self._adrift.values() for position, count in held.open_runs()
+        ]
+        for held, position, count in places:
+            held.states[position : position + count] = bytes([_SETTLED]) * count
+        self._adrift.clear()
+        return places
 
     def stop(self) -> None:
         """Ask for no more, and give back what was not handed out."""
@@ -313,11 +492,15 @@ class DeliveriesCore:
         for held in list(self._held.values()):
             if now >= held.expires_at:
                 self._expire(held, 0)
+        for epoch, held in list(self._adrift.items()):
+            if now >= held.expires_at:
+                del self._adrift[epoch]
 
     @property
     def next_expiry(self) -> float | None:
         """When `expire` should be called next."""
-        return min((held.expires_at for held in self._held.values()), default=None)
+        both = (self._held, self._adrift)
+        return min((held.expires_at for helds in both for held in helds.values()), default=None)
 
     # --- what goes out ---
 
@@ -351,6 +534,9 @@ class DeliveriesCore:
         if not self.stopped:
             request.credit_messages, self._credit_messages = self._credit_messages, 0
             request.credit_bytes, self._credit_bytes = self._credit_bytes, 0
+        elif not self._stop_is_told:
+            # What is given back must not come again with the credit that is left.
+            request.stop = self._stop_is_told = True
         # Begun and settled within one turn: there may be nothing left to say.
         return request if request.ByteSize() else None
 
@@ -371,18 +557,19 @@ class DeliveriesCore:
                 return frame
         return self._new_frame()
 
-    def _extending_frame(self, held: Held, position: int, timeout_ms: int) -> Frame:
+    def _extending_frame(self, held: Held, position: int, timeout_ms: int, count: int = 1) -> Frame:
         """Note an extension, once: a frame that says it twice would be told that the second came too late."""
-        place = held.epoch, position
         frame = self._unsent[-1] if self._unsent else self._new_frame()
-        said_ms = frame.extended.get(place)
-        if said_ms == timeout_ms:
+        said_ms = {frame.extended.get((held.epoch, place)) for place in range(position, position + count)}
+        if said_ms == {timeout_ms}:
             return frame
-        if said_ms is not None or len(frame.nacks) + len(frame.extends) >= limits.SETTLE_ACTIONS_MAX:
+        if said_ms != {None} or len(frame.nacks) + len(frame.extends) >= limits.SETTLE_ACTIONS_MAX:
             # With another timeout the later one counts: so it has to come in a frame after this one.
             frame = self._new_frame()
-        frame.extended[place] = timeout_ms
-        frame.extends.setdefault(timeout_ms, RunsBuilder()).add(held.epoch, position)
+        for place in range(position, position + count):
+            frame.extended[held.epoch, place] = timeout_ms
+        frame.extends.setdefault(timeout_ms, RunsBuilder()).add(held.epoch, position, count)
+        frame.helds[held.epoch] = held
         return frame
 
     def _new_frame(self) -> Frame:
@@ -407,6 +594,7 @@ class DeliveriesCore:
             return
         frame = self._open_frame()
         frame.release.add(held.epoch, first, held.count - first)
+        frame.helds[held.epoch] = held
         held.states[first:] = bytes([_SETTLED]) * (held.count - first)
         held.handed = held.count
         self._free(held, sum(held.sizes[first:]), held.count - first)

@@ -1,11 +1,11 @@
-"""Settling by id, over unary calls: what one turn of the event loop settles in the same way is one call."""
+"""Settling by id and epoch, over unary calls: what one turn of the event loop settles in the same way is one call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from fila.client.failures import again
-from fila.client.messages import LeasedMessage, Settle
+from fila.client.messages import BaseMessage, Settle
 from fila.client.streams import wait_for
 from fila.client.waiting import Pending
 from fila.errors import FilaError, MessageNotFoundError
@@ -35,6 +35,14 @@ class UnarySettlement(Pending):
         if self.error is not None:
             raise again(self.error)
 
+    async def durable(self) -> None:
+        """Wait for it as awaiting it does."""
+        await self
+
+    def outcome(self, _epoch: int, _position: int) -> FilaError | None:
+        """Return why it was refused, or None."""
+        return self.error
+
 
 class UnarySettler:
     """Gathers settlements of a turn and sends them."""
@@ -44,7 +52,7 @@ class UnarySettler:
         self._gathered: dict[Kind, list[UnarySettlement]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settle_leased(self, message: LeasedMessage, action: Settle, argument: str | int) -> Awaitable[None]:
+    def settle_leased(self, message: BaseMessage, action: Settle, argument: str | int) -> UnarySettlement:
         """Gather one."""
         if not self._gathered:
             asyncio.get_running_loop().call_soon(self._send)
@@ -68,6 +76,15 @@ class UnarySettler:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
+    async def settle(self, kind: Kind, ids: list[str], epochs: list[int]) -> list[FilaError | None]:
+        """Settle now, and return for each lease why it was refused, or None."""
+        results: list[FilaError | None] = []
+        for start in range(0, len(ids), LEASE_MESSAGES_MAX):
+            end = start + LEASE_MESSAGES_MAX
+            answers = await self._call(kind, ids[start:end], epochs[start:end])
+            results += [settle_error(kind[1], answer) for answer in answers]
+        return results
+
     async def _settle(self, kind: Kind, settlements: list[UnarySettlement]) -> None:
         try:
             results = await self._call(
@@ -78,11 +95,12 @@ class UnarySettler:
                 settlement.resolve(error)
             return
         for settlement, result in zip(settlements, results, strict=True):
-            settlement.resolve(settle_error(result))
+            settlement.resolve(settle_error(kind[1], result))
 
 
-def settle_error(result: SettleResult) -> FilaError | None:
+def settle_error(action: Settle, result: SettleResult) -> FilaError | None:
     """Return why a settlement was refused, or None."""
-    if not result.error_code:
+    # An ack that is sent again finds its message finished: by the first one, whose answer was lost.
+    if not result.error_code or (result.finished and action is Settle.ACK):
         return None
     return error_of(result.error_code, result.error, not_found=MessageNotFoundError)

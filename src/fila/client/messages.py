@@ -2,13 +2,14 @@
 
 Two kinds share one face: those that came in the columns of a Subscribe stream, decoded only where someone looks, and
 those that a unary Lease returned. What an ack does is up to the holder: a message only says which lease it means.
+The asynchronous and the synchronous face differ in what settling returns.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fila.client.bodies import decode_body
 from fila.errors import InvalidArgumentError
@@ -35,8 +36,8 @@ def from_unix_ms(unix_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=unix_ms)
 
 
-class Message(ABC):
-    """A leased message: read it, then ack or nack it."""
+class BaseMessage(ABC):
+    """A leased message, without what settles it."""
 
     __slots__ = ()
 
@@ -106,28 +107,87 @@ class Message(ABC):
         """When the broker gives it to someone else, unless it is settled or extended before."""
 
     @abstractmethod
-    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]: ...
-
-    def ack(self) -> Awaitable[None]:
-        """Say that the work is done.
-
-        The ack is on its way as soon as this returns. Awaiting the result waits until the broker has it on disk, and
-        raises MessageNotFoundError if the lease had ended before.
-        """
-        return self._settle(Settle.ACK, "")
-
-    def nack(self, error: str = "") -> Awaitable[None]:
-        """Say that the work failed, and why: the message is delivered again. Await it as an ack."""
-        # A traceback may be of any length: its end names the error.
-        short = error.encode("utf-8", "replace")[-ERROR_BYTES_MAX:].decode("utf-8", "ignore")
-        return self._settle(Settle.NACK, short)
-
-    def extend(self, seconds: float) -> Awaitable[None]:
-        """Keep the lease for this long from now. Await it as an ack."""
-        return self._settle(Settle.EXTEND, timeout_ms(seconds))
+    def _settle(self, action: Settle, argument: str | int) -> Any: ...
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.queue}/{self.offset} key={self.fairness_key!r}>"
+
+
+class Settlement(Protocol):
+    """What became of an ack, nack, extension or release."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Go on as soon as may be: see `Message.ack`."""
+
+    def durable(self) -> Awaitable[None]:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+
+
+class Message(BaseMessage):
+    """A leased message: read it, then ack or nack it."""
+
+    __slots__ = ()
+
+    def ack(self) -> Settlement:
+        """Say that the work is done.
+
+        The ack is on its way when this returns, and is sent again if the connection is lost. Awaiting it waits only
+        while too many are unconfirmed; to wait until the broker has it on disk, `await message.ack().durable()`.
+        """
+        return self._settle(Settle.ACK, "")  # type: ignore[no-any-return]
+
+    def nack(self, error: str = "") -> Settlement:
+        """Say that the work failed, and why: the message is delivered again. Await it as an ack."""
+        return self._settle(Settle.NACK, short_error(error))  # type: ignore[no-any-return]
+
+    def extend(self, seconds: float) -> Settlement:
+        """Keep the lease for this long from now.
+
+        Awaiting it waits for the broker's answer, and raises MessageNotFoundError if the lease has ended.
+        """
+        return self._settle(Settle.EXTEND, timeout_ms(seconds))  # type: ignore[no-any-return]
+
+    def release(self) -> Settlement:
+        """Give the message back untouched: no attempt is counted. Await it as an ack."""
+        return self._settle(Settle.RELEASE, "")  # type: ignore[no-any-return]
+
+
+class SyncSettlement(Protocol):
+    """What became of an ack, nack or release."""
+
+    def durable(self) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+
+
+class SyncMessage(BaseMessage):
+    """A leased message of the synchronous client: read it, then ack or nack it."""
+
+    __slots__ = ()
+
+    def ack(self) -> SyncSettlement:
+        """Say that the work is done.
+
+        The ack is on its way when this returns, and is sent again if the connection is lost. This waits only while too
+        many are unconfirmed; `message.ack().durable()` waits until the broker has it on disk.
+        """
+        return self._settle(Settle.ACK, "")  # type: ignore[no-any-return]
+
+    def nack(self, error: str = "") -> SyncSettlement:
+        """Say that the work failed, and why: the message is delivered again. It waits as an ack does."""
+        return self._settle(Settle.NACK, short_error(error))  # type: ignore[no-any-return]
+
+    def extend(self, seconds: float) -> None:
+        """Keep the lease for this long from now; raises MessageNotFoundError if it has ended."""
+        self._settle(Settle.EXTEND, timeout_ms(seconds)).durable()
+
+    def release(self) -> SyncSettlement:
+        """Give the message back untouched: no attempt is counted. It waits as an ack does."""
+        return self._settle(Settle.RELEASE, "")  # type: ignore[no-any-return]
+
+
+def short_error(error: str) -> str:
+    """Return an error as it goes on the wire. A traceback may be of any length: its end names the error."""
+    return error.encode("utf-8", "replace")[-ERROR_BYTES_MAX:].decode("utf-8", "ignore")
 
 
 def timeout_ms(seconds: float) -> int:
@@ -139,7 +199,7 @@ def timeout_ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-class DeliveredMessage(Message):
+class Delivered(BaseMessage):
     """A place in a delivery; columns are read when asked for."""
 
     __slots__ = ("_body", "_start", "held", "position")
@@ -212,22 +272,30 @@ class DeliveredMessage(Message):
     def lease_expires_at(self) -> datetime:
         return from_unix_ms(self.held.lease_expires_at_ms)
 
-    def release(self) -> Awaitable[None]:
-        """Give the message back untouched: no attempt is counted. Await it as an ack."""
-        return self._settle(Settle.RELEASE, "")
-
-    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]:
+    def _settle(self, action: Settle, argument: str | int) -> Any:
         return self.held.holder.settle(self, action, argument)
+
+
+class DeliveredMessage(Delivered, Message):
+    """A message of a stream, for asyncio."""
+
+    __slots__ = ()
+
+
+class DeliveredSyncMessage(Delivered, SyncMessage):
+    """A message of a stream, for threads."""
+
+    __slots__ = ()
 
 
 class LeaseSettler(Protocol):
     """Settles leases by id and epoch, over unary calls."""
 
-    def settle_leased(self, message: "LeasedMessage", action: Settle, argument: str | int) -> Awaitable[None]:
-        """Start it; the result is awaited by whoever wants to know."""
+    def settle_leased(self, message: BaseMessage, action: Settle, argument: str | int) -> Any:
+        """Start it; the result is for whoever wants to know."""
 
 
-class LeasedMessage(Message):
+class Leased(BaseMessage):
     """What a unary Lease returned."""
 
     __slots__ = ("_message", "_settler")
@@ -288,5 +356,17 @@ class LeasedMessage(Message):
     def lease_expires_at(self) -> datetime:
         return self._message.timestamps.lease_expires_at.ToDatetime(UTC)
 
-    def _settle(self, action: Settle, argument: str | int) -> Awaitable[None]:
+    def _settle(self, action: Settle, argument: str | int) -> Any:
         return self._settler.settle_leased(self, action, argument)
+
+
+class LeasedMessage(Leased, Message):
+    """A message of a unary Lease, for asyncio."""
+
+    __slots__ = ()
+
+
+class LeasedSyncMessage(Leased, SyncMessage):
+    """A message of a unary Lease, for threads."""
+
+    __slots__ = ()

@@ -1,20 +1,18 @@
 """The producer on asyncio."""
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
-from grpc import aio
-
+from fila import limits
 from fila.client.batching import Batch, BatchingCore
+from fila.client.connection import Connection
 from fila.client.context import Context
 from fila.client.failures import again
-from fila.client.streams import Pump, wait_for
+from fila.client.streams import Session, wait_for
 from fila.errors import FilaError, UnavailableError
 from fila.wire.ids import message_id
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
-
-OpenProduce = Callable[[], "aio.StreamStreamCall[ProduceRequest, ProduceResponse]"]
 
 
 class Receipt:
@@ -31,13 +29,113 @@ class Receipt:
         """Whether awaiting it returns at once."""
         return self._batch.done
 
+    @property
+    def number(self) -> int:
+        """Which of its producer's messages it is, from 1: what an error calls it."""
+        return self._batch.first_number + self._position
+
     def __await__(self) -> Generator[Any, None, str]:
-        batch = self._batch
-        if not batch.done:
-            yield from wait_for(batch)
-        if batch.error is not None:
-            raise again(batch.error)
-        return message_id(batch.queue_number, batch.first_offset + self._position, batch.enqueued_at_ms)
+        if not self._batch.done:
+            yield from wait_for(self._batch)
+        return receipt_id(self._batch, self._position)
+
+
+def receipt_id(batch: Batch, position: int) -> str:
+    """Return the id of a message whose batch is resolved, or raise why it was not taken."""
+    error = batch.error_of(position)
+    if error is not None:
+        raise error
+    return message_id(batch.queue_number, batch.first_offset + position, batch.enqueued_at_ms)
+
+
+class ProducerStream:
+    """A producer's end of its streams. It must not know which thread its user is in: `BatchingCore` is guarded by `lock`."""
+
+    def __init__(
+        self, connection: Connection, core: BatchingCore, running: "set[ProducerStream]", lock: Any
+    ) -> None:
+        self.core = core
+        self.lock = lock
+        # The client's producers that have a stream.
+        self._running = running
+        self._leaving = False
+        self._watch: asyncio.TimerHandle | None = None
+        # Those who wait for room.
+        self.room: list[Any] = []
+        self._session: Session[ProduceRequest, ProduceResponse] = Session(
+            connection,
+            # The channel opens with the stream.
+            lambda: connection.service.Produce(),  # noqa: PLW0108
+            self,
+            f"the producer of {core.queue!r}",
+        )
+
+    def wake(self) -> None:
+        """There may be something to write; opens the stream."""
+        if not self._session.has_begun:
+            self._running.add(self)
+            self._session.start()
+            self._watch_later()
+        else:
+            self._session.wake()
+
+    async def abort(self) -> None:
+        """End the stream without a flush: what has no receipt yet fails."""
+        self._leaving = True
+        self.on_failed(UnavailableError(f"the producer of {self.core.queue!r} is closed"))
+        await self._session.close()
+
+    # --- what the session asks ---
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether our side ends when there is nothing left to write."""
+        return self._leaving or self.core.stopping
+
+    def next_request(self) -> ProduceRequest | None:
+        """Return the next frame."""
+        with self.lock:
+            return self.core.next_request()
+
+    def on_response(self, response: ProduceResponse) -> None:
+        """Take a receipt."""
+        with self.lock:
+            self.core.on_response(response)
+        self._session.wake()
+        self._tell_of_room()
+
+    def on_lost(self, error: FilaError) -> None:
+        """What has no receipt goes out again."""
+        with self.lock:
+            self.core.lost(error)
+        self._tell_of_room()
+
+    def on_failed(self, error: FilaError) -> None:
+        """What has no receipt fails."""
+        with self.lock:
+            self.core.fail(error)
+        self._running.discard(self)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self.room and (self.core.has_room or self.core.failed is not None):
+            waiting, self.room = self.room, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def _watch_later(self) -> None:
+        self._watch = asyncio.get_running_loop().call_later(
+            limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS / 20, self._look
+        )
+
+    def _look(self) -> None:
+        with self.lock:
+            self.core.expire(limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS)
+        self._tell_of_room()
+        self._watch_later()
 
 
 class Producer(Context):
@@ -47,13 +145,9 @@ class Producer(Context):
     large batches. Order is kept. Leaving the context flushes.
     """
 
-    def __init__(self, core: BatchingCore, open_call: OpenProduce, running: set["Producer"]) -> None:
-        self._core = core
-        self._open_call = open_call
-        # The client's producers that have a stream.
-        self._running = running
-        self._pump: Pump[ProduceRequest, ProduceResponse] | None = None
-        self._room: list[asyncio.Future[None]] = []
+    def __init__(self, stream: ProducerStream) -> None:
+        self._stream = stream
+        self._core = stream.core
 
     def send(
         self,
@@ -70,10 +164,7 @@ class Producer(Context):
         before each send.
         """
         batch = self._core.add(payload, headers, fairness_key=fairness_key, weight=weight, cost=cost)
-        if self._pump is None:
-            self._start()
-        else:
-            self._pump.wake()
+        self._stream.wake()
         return Receipt(batch, batch.count - 1)
 
     async def room(self) -> None:
@@ -82,9 +173,9 @@ class Producer(Context):
         if core.has_full_batch:
             # The writer runs in this thread: a loop that never waits would fill the producer first.
             await asyncio.sleep(0)
-        while not core.has_room:
+        while not core.has_room and core.failed is None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room.append(future)
+            self._stream.room.append(future)
             await future
         if core.failed is not None:
             raise again(core.failed)
@@ -92,15 +183,12 @@ class Producer(Context):
     async def flush(self) -> None:
         """Wait until all messages sent so far are durable.
 
-        Raises the first refusal since the last flush, whether or not its receipt was awaited.
+        Raises the first refusal since the last flush, whether or not its receipt was awaited; it names its message.
         """
-        core = self._core
-        last = core.last
+        last = self._core.last
         if last is not None:
             await _Once(last)
-        refused, core.refused = core.refused, None
-        if refused is not None:
-            raise again(refused)
+        raise_refused(self._core)
 
     async def close(self) -> None:
         """Flush, and end the stream."""
@@ -111,10 +199,7 @@ class Producer(Context):
 
     async def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""
-        self._core.fail(UnavailableError(f"the producer of {self._core.queue!r} is closed"))
-        if self._pump is not None:
-            await self._pump.close()
-        self._running.discard(self)
+        await self._stream.abort()
 
     async def _leave(self, error: BaseException | None) -> None:
         if error is None:
@@ -124,37 +209,21 @@ class Producer(Context):
         try:
             await self.flush()
         except FilaError as flush_error:
-            error.add_note(f"flushing the producer of {self._core.queue!r} failed too: {flush_error}")
+            note_flush_failure(error, self._core.queue, flush_error)
         finally:
             await self.abort()
 
-    def _start(self) -> None:
-        self._running.add(self)
-        self._pump = Pump(
-            self._open_call(),
-            next_request=self._core.next_request,
-            on_response=self._on_response,
-            on_end=self._on_end,
-        )
 
-    def _on_response(self, response: ProduceResponse) -> None:
-        self._core.on_response(response)
-        if self._core.failed is not None and self._pump is not None:
-            self._pump.half_close()
-        self._after_progress()
+def raise_refused(core: BatchingCore) -> None:
+    """Raise the first refusal since this was asked last."""
+    refused, core.refused = core.refused, None
+    if refused is not None:
+        raise again(refused)
 
-    def _on_end(self, error: FilaError) -> None:
-        self._core.fail(error)
-        self._after_progress()
 
-    def _after_progress(self) -> None:
-        if self._pump is not None:
-            self._pump.wake()
-        if self._room and self._core.has_room:
-            waiting, self._room = self._room, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+def note_flush_failure(error: BaseException, queue: str, flush_error: FilaError) -> None:
+    """Say in the error that ended a context that the flush failed as well."""
+    error.add_note(f"flushing the producer of {queue!r} failed too: {flush_error}")
 
 
 class _Once:

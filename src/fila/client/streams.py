@@ -1,19 +1,26 @@
-"""One bidirectional stream on asyncio: a reader and a writer around a core without I/O."""
+"""Bidirectional streams on asyncio: a reader and a writer around a core without I/O, and a new stream for a lost one."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 from grpc import aio
 
 from fila import limits
+from fila.client.backoff import Backoff
+from fila.client.connection import Connection
 from fila.client.waiting import Pending
 from fila.errors import Code, FilaError, QueueNotFoundError, RPCError, UnavailableError
 from fila.wire.status import error_of_call
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+RequestT_co = TypeVar("RequestT_co", covariant=True)
+ResponseT_contra = TypeVar("ResponseT_contra", contravariant=True)
+
+logger = logging.getLogger("fila.client")
 
 
 def wait_for(pending: Pending) -> Generator[Any, None, None]:
@@ -24,30 +31,42 @@ def wait_for(pending: Pending) -> Generator[Any, None, None]:
         yield from future
 
 
-class Pump(Generic[RequestT, ResponseT]):
-    """Carries a core's frames.
+class End(Protocol[RequestT_co, ResponseT_contra]):
+    """What is at our end of a stream: a core, and whoever waits for it."""
 
-    `next_request` is asked whenever the stream can take one, `on_response` is told of each that comes, and `on_end`
-    is told once why there will be no more.
-    """
+    def next_request(self) -> RequestT_co | None:
+        """Return the next frame; asked whenever the stream can take one."""
+
+    def on_response(self, response: ResponseT_contra) -> None:
+        """Take a frame of the broker. Raises RPCError for one that makes no sense."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether our side ends when there is nothing left to write."""
+
+    def on_lost(self, error: FilaError) -> None:
+        """The stream is gone, and another will follow."""
+
+    def on_failed(self, error: FilaError) -> None:
+        """The stream is gone, and none will follow."""
+
+
+class Pump(Generic[RequestT, ResponseT]):
+    """Carries the frames of one stream."""
 
     def __init__(
         self,
         call: "aio.StreamStreamCall[RequestT, ResponseT]",
-        *,
-        next_request: Callable[[], RequestT | None],
-        on_response: Callable[[ResponseT], None],
-        on_end: Callable[[FilaError], None],
+        end: End[RequestT, ResponseT],
+        answered: Callable[[], None],
     ) -> None:
         self._call = call
-        self._next_request = next_request
-        self._on_response = on_response
-        self._on_end = on_end
+        self._end = end
+        # Told of the first response.
+        self._answered = answered
         self._idle: asyncio.Future[None] | None = None
-        self._closing = False
         self._failure: FilaError | None = None
-        self._reader = asyncio.create_task(self._read())
-        self._writer = asyncio.create_task(self._write())
+        self.has_answered = False
 
     def wake(self) -> None:
         """There may be something to write."""
@@ -57,28 +76,27 @@ class Pump(Generic[RequestT, ResponseT]):
             if not idle.done():
                 idle.set_result(None)
 
-    def half_close(self) -> None:
-        """Write what is left and end our side; the reader goes on."""
-        self._closing = True
-        self.wake()
+    def cut(self) -> None:
+        """End the stream at once."""
+        self._call.cancel()
 
-    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
-        """Write what is left, half-close, and wait until the broker has answered all of it."""
-        self.half_close()
+    async def run(self) -> FilaError:
+        """Carry frames until the stream ends, and return why it did."""
+        writer = asyncio.create_task(self._write())
         try:
-            await asyncio.wait([self._reader], timeout=timeout_seconds)
+            return await self._read()
         finally:
+            writer.cancel()
             self._call.cancel()
-            self._writer.cancel()
-            await asyncio.gather(self._reader, self._writer, return_exceptions=True)
+            await asyncio.gather(writer, return_exceptions=True)
 
     async def _write(self) -> None:
         try:
             while True:
-                request = self._next_request()
+                request = self._end.next_request()
                 if request is not None:
                     await self._call.write(request)
-                elif self._closing:
+                elif self._end.is_leaving:
                     await self._call.done_writing()
                     return
                 else:
@@ -93,26 +111,114 @@ class Pump(Generic[RequestT, ResponseT]):
             self._call.cancel()
             raise
 
-    async def _read(self) -> None:
-        error: FilaError = RPCError("the stream's reader stopped", Code.INTERNAL)
+    async def _read(self) -> FilaError:
         try:
             while True:
                 response = await self._call.read()
                 if response is aio.EOF:
-                    error = UnavailableError(
-                        "the stream is closed" if self._closing else "the broker ended the stream"
-                    )
-                    return
+                    return UnavailableError("the broker ended the stream")
+                if not self.has_answered:
+                    self.has_answered = True
+                    self._answered()
                 # What is not EOF is a response; the stubs do not say so.
-                self._on_response(cast("ResponseT", response))
+                self._end.on_response(cast("ResponseT", response))
         except grpc.RpcError as rpc_error:
-            error = error_of_call(rpc_error, not_found=QueueNotFoundError)
+            return error_of_call(rpc_error, not_found=QueueNotFoundError)
         except asyncio.CancelledError:
-            # By us, or by grpc because the call was cancelled: nobody waits for this task but `close`.
-            error = self._failure or UnavailableError("the stream is closed")
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # By us, or by grpc because the call was cancelled.
+            return self._failure or UnavailableError("the stream is closed")
         except FilaError as protocol_error:
-            error = protocol_error
-            self._call.cancel()
+            return protocol_error
+
+
+class Session(Generic[RequestT, ResponseT]):
+    """One stream after another: a lost one is followed by the next, as soon as the broker is back."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        open_call: Callable[[], "aio.StreamStreamCall[RequestT, ResponseT]"],
+        end: End[RequestT, ResponseT],
+        name: str,
+    ) -> None:
+        self._connection = connection
+        self._open_call = open_call
+        self._end = end
+        self._name = name
+        self._pump: Pump[RequestT, ResponseT] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was started."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Open the stream."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        """There may be something to write."""
+        pump = self._pump
+        if pump is not None:
+            pump.wake()
+
+    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
+        """Wait until our end, which is leaving, has been answered; cut the stream after a time."""
+        task = self._task
+        if task is None:
+            return
+        self.wake()
+        try:
+            await asyncio.wait([task], timeout=timeout_seconds)
         finally:
-            self._writer.cancel()
-            self._on_end(error)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        error: FilaError = UnavailableError("the stream is closed")
+        try:
+            error = await self._carry_on()
+        except FilaError as failure:
+            error = failure
+        finally:
+            self._pump = None
+            self._end.on_failed(error)
+
+    async def _carry_on(self) -> FilaError:
+        """Keep a stream open until there is to be none, and return why."""
+        backoff = Backoff()
+        loop = asyncio.get_running_loop()
+        lost_at: float | None = None
+        while True:
+            await self._connection.ready(self._patience_seconds(lost_at))
+            self._pump = Pump(self._open_call(), self._end, self._connection.answered)
+            error = await self._pump.run()
+            if self._pump.has_answered:
+                if lost_at is not None:
+                    logger.info("%s is connected again", self._name)
+                backoff.reset()
+                lost_at = None
+            self._pump = None
+            patience_seconds = self._patience_seconds(lost_at)
+            if not self._connection.may_return(error) or (
+                patience_seconds is not None and patience_seconds <= 0
+            ):
+                return error
+            if lost_at is None:
+                lost_at = loop.time()
+                logger.warning("%s has lost its connection: %s; waiting for the broker", self._name, error)
+            self._end.on_lost(error)
+            if self._end.is_leaving:
+                return error
+            await asyncio.sleep(backoff.next_seconds())
+
+    def _patience_seconds(self, lost_at: float | None) -> float | None:
+        """Return how much longer to wait for the broker; None: for ever."""
+        bound = self._connection.reconnect_seconds
+        if bound is None or lost_at is None:
+            return bound
+        return bound - (asyncio.get_running_loop().time() - lost_at)

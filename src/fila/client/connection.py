@@ -1,0 +1,163 @@
+"""The connection to one broker: calls with deadlines that are repeated where that is safe, and what streams wait for."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import grpc
+from grpc import aio
+
+from fila.client.address import Address
+from fila.client.backoff import Backoff
+from fila.client.channel import open_channel
+from fila.errors import FilaError, NotFoundError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
+from fila.wire.status import error_of_call
+from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
+from fila.wire.v1.service_pb2_grpc import FilaServiceStub
+
+if TYPE_CHECKING:
+    from fila.wire.v1.admin_pb2_grpc import FilaAdminAsyncStub
+    from fila.wire.v1.service_pb2_grpc import FilaServiceAsyncStub
+
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
+ResponseT_co = TypeVar("ResponseT_co", covariant=True)
+
+logger = logging.getLogger("fila.client")
+
+_READY = grpc.ChannelConnectivity.READY
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Method(Protocol[RequestT_contra, ResponseT_co]):
+    """A unary call of a stub."""
+
+    def __call__(
+        self, request: RequestT_contra, /, *, timeout: float | None = None
+    ) -> Awaitable[ResponseT_co]: ...
+
+
+class Connection:
+    """One channel to one broker, opened at the first call.
+
+    Until the broker has answered once, whatever finds nobody there fails at once: it is more likely a wrong address
+    than a restart. From then on calls and streams wait until it is back.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        ca_file: str | os.PathLike[str] | None,
+        timeout_seconds: float,
+        reconnect_seconds: float | None,
+    ) -> None:
+        self.address = address
+        self.reconnect_seconds = reconnect_seconds
+        self._ca_file = ca_file
+        self._timeout_seconds = timeout_seconds
+        self._channel: aio.Channel | None = None
+        self._answered = False
+        self._closed = False
+
+    @property
+    def service(self) -> "FilaServiceAsyncStub":
+        """The service's calls."""
+        self._open()
+        return self._service
+
+    @property
+    def admin(self) -> "FilaAdminAsyncStub":
+        """The administration's calls."""
+        self._open()
+        return self._admin
+
+    def _open(self) -> aio.Channel:
+        if self._closed:
+            raise UnavailableError("the client is closed")
+        if self._channel is None:
+            self._channel = open_channel(self.address, ca_file=self._ca_file)
+            service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
+            admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
+            self._service, self._admin = service, admin
+        return self._channel
+
+    async def close(self) -> None:
+        """End the channel; whoever waits for it is told."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    def answered(self) -> None:
+        """Take note that a broker is there."""
+        self._answered = True
+
+    def may_return(self, error: FilaError) -> bool:
+        """Whether an error means that the broker has gone and may come back."""
+        return (
+            isinstance(error, UnavailableError)
+            and self._answered
+            and not self._closed
+            and self.reconnect_seconds != 0
+        )
+
+    async def ready(self, timeout_seconds: float | None) -> None:
+        """Wait until the broker can be reached. Raises UnavailableError when it cannot within the time."""
+        channel = self._open()
+        state = channel.get_state(try_to_connect=True)
+        if state is _READY or not self._answered:
+            return
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while state is not _READY:
+                    if self._closed or state is grpc.ChannelConnectivity.SHUTDOWN:
+                        raise UnavailableError("the client is closed")
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            raise UnavailableError(
+                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds"
+            ) from None
+
+    async def call(
+        self,
+        method: Method[RequestT_contra, ResponseT_co],
+        request: RequestT_contra,
+        *,
+        repeat: bool,
+        not_found: type[NotFoundError] = QueueNotFoundError,
+        wait_seconds: float = 0.0,
+    ) -> ResponseT_co:
+        """Make a call and return its answer, within the client's timeout and what the call itself may wait.
+
+        `repeat`: to do it twice does what doing it once does. Otherwise a lost answer raises OutcomeUnknownError.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_seconds + wait_seconds
+        backoff = Backoff()
+        while True:
+            if self._answered:
+                await self.ready(max(0.001, deadline - loop.time()))
+            try:
+                response = await method(request, timeout=max(0.001, deadline - loop.time()))
+            except grpc.RpcError as rpc_error:
+                status = rpc_error.code()
+                error = error_of_call(rpc_error, not_found=not_found)
+                if status not in _LOST:
+                    self._answered = True
+                    raise error from rpc_error
+                delay_seconds = backoff.next_seconds()
+                late = loop.time() + delay_seconds >= deadline
+                if not (repeat or error.not_done):
+                    if not self._answered and status is grpc.StatusCode.UNAVAILABLE:
+                        raise error from rpc_error
+                    raise OutcomeUnknownError(
+                        f"{error.message}; what was asked for may be done or not"
+                    ) from rpc_error
+                if late or not self.may_return(error):
+                    raise error from rpc_error
+            else:
+                self._answered = True
+                return response
+            await asyncio.sleep(delay_seconds)

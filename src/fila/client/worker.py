@@ -1,0 +1,156 @@
+"""The loop that everyone writes otherwise: a handler for each message, so many at once, and a clean end."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fila import limits
+from fila.client.consumer import Consumer
+from fila.client.messages import Message
+from fila.errors import InvalidArgumentError, MessageNotFoundError
+
+if TYPE_CHECKING:
+    from fila.client.aio import AsyncClient
+
+logger = logging.getLogger("fila.client")
+
+Handler = Callable[[Message], Awaitable[object]]
+
+
+class Worker:
+    """Calls a handler for each message of a queue. Made by `AsyncClient.worker`.
+
+    A message is acked when its handler returns, and nacked with the error's text when it raises, unless the handler has
+    settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, or `stop`, nothing new is begun and
+    what was not begun goes back; `run` returns when the handlers have ended. Those that take longer than
+    `drain_seconds` are cancelled, and their messages go back too.
+    """
+
+    def __init__(
+        self, client: "AsyncClient", queue: str, handler: Handler, *, concurrency: int, drain_seconds: float
+    ) -> None:
+        check_worker(handler, concurrency)
+        self._client = client
+        self._queue = queue
+        self._handler = handler
+        self._concurrency = concurrency
+        self._drain_seconds = drain_seconds
+        self._consumer: Consumer | None = None
+        self._in_work: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Begin nothing new; `run` returns when the handlers have ended. To be called in the event loop's thread."""
+        self._is_stopping = True
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.run().__await__()
+
+    async def run(self) -> None:
+        """Work until told to stop.
+
+        Raises QueueNotFoundError, and UnavailableError if nobody answers at the start.
+        """
+        # As many again as are in work, so that nobody waits for the network.
+        prefetch = min(2 * self._concurrency, limits.CREDIT_MESSAGES_MAX)
+        with _on_sigterm(self.stop):
+            async with self._client.consume(self._queue, prefetch=prefetch) as consumer:
+                self._consumer = consumer
+                keeper = asyncio.create_task(keep_alive(consumer))
+                try:
+                    await self._take(consumer)
+                finally:
+                    await self._drain()
+                    keeper.cancel()
+
+    async def _take(self, consumer: Consumer) -> None:
+        """Begin a handler for each message, until there are no more."""
+        slots = asyncio.Semaphore(self._concurrency)
+        while not self._is_stopping:
+            await slots.acquire()
+            message = await anext(consumer, None)
+            if message is None:
+                return
+            task = asyncio.create_task(self._work(message))
+            self._in_work.add(task)
+            task.add_done_callback(self._in_work.discard)
+            task.add_done_callback(lambda _: slots.release())
+
+    async def _work(self, message: Message) -> None:
+        try:
+            await self._handler(message)
+        except Exception as error:
+            logger.warning("the handler failed on %r", message, exc_info=True)
+            with suppress(MessageNotFoundError):
+                await message.nack(error_text(error))
+        else:
+            # Settled by the handler itself: then that counts.
+            with suppress(MessageNotFoundError):
+                await message.ack()
+
+    async def _drain(self) -> None:
+        """Let the handlers end, and cancel those that take too long, or all if we are cancelled ourselves."""
+        try:
+            if self._in_work:
+                await asyncio.wait(self._in_work, timeout=self._drain_seconds)
+        finally:
+            left = list(self._in_work)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+
+async def keep_alive(consumer: Consumer) -> None:
+    """Extend what is held, again and again: twice in the time that the shortest lease may have."""
+    while True:
+        await asyncio.sleep(limits.VISIBILITY_TIMEOUT_MS_MIN / 4_000)
+        consumer.keep_alive()
+
+
+def check_worker(handler: object, concurrency: int) -> None:
+    """Raise InvalidArgumentError for what cannot work."""
+    if not callable(handler):
+        raise InvalidArgumentError(f"the handler is a function of one message, not {handler!r}")
+    if not 1 <= concurrency <= limits.WORKER_CONCURRENCY_MAX:
+        raise InvalidArgumentError(
+            f"concurrency {concurrency} is not in 1 to {limits.WORKER_CONCURRENCY_MAX:,}"
+        )
+
+
+def error_text(error: BaseException) -> str:
+    """Return what the broker is told of a handler's error."""
+    return f"{type(error).__name__}: {error}"
+
+
+# What each loop's workers do when the process is told to end; a loop has one handler for a signal.
+_stops: "WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]]" = WeakKeyDictionary()
+
+
+@contextmanager
+def _on_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM, unless the program has a handler of its own."""
+    loop = asyncio.get_running_loop()
+    stops = _stops.setdefault(loop, [])
+    ours = bool(stops) or (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if not ours:
+        yield
+        return
+    if not stops:
+        loop.add_signal_handler(signal.SIGTERM, lambda: [each() for each in list(stops)])
+    stops.append(stop)
+    try:
+        yield
+    finally:
+        stops.remove(stop)
+        if not stops:
+            loop.remove_signal_handler(signal.SIGTERM)
