@@ -30,6 +30,7 @@ check: $(VENV)/.installed-dev ## lint, types, import contracts, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/generate_proto.py --check
 	$(BIN)/python tools/generate_reference.py --check

@@ -206,6 +206,33 @@ def test_wheel_has_the_command_line(environment, server, tmp_path):
     assert "Usage: fila-server" in environment.run("fila-server", "--help", cwd=tmp_path)
 
 
+@pytest.fixture
+def users_programs(tmp_path):
+    """Programs as users write them, away from the checkout, judged as strictly as pyright can."""
+    shutil.copytree(ROOT / "tests" / "typing", tmp_path / "programs")
+    (tmp_path / "programs" / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    return tmp_path / "programs"
+
+
+@pytest.mark.parametrize(
+    "checker",
+    [["mypy", "--strict", "--cache-dir=.cache", "--python-executable"], ["pyright", "--pythonpath"]],
+    ids=["mypy", "pyright"],
+)
+def test_wheel_is_typed_for_users(environment, users_programs, checker):
+    """Both checkers find our types in the wheel, and nothing to say of programs that are right."""
+    name, *options = checker
+    command = [Path(sys.executable).with_name(name), *options, environment.python, "."]
+
+    judged = subprocess.run(command, cwd=users_programs, capture_output=True, text=True, check=False)
+    (users_programs / "wrong.py").write_text("from fila import NewMessage\n\nNewMessage('text')\n")
+    wrong = subprocess.run(command, cwd=users_programs, capture_output=True, text=True, check=False)
+
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    assert "bytes" in wrong.stdout
+
+
 def test_wheel_has_the_demo(environment, tmp_path):
     """It needs no server and no file of the checkout."""
     printed = environment.run("fila", "demo", "--seconds", "1", "--json", cwd=tmp_path, timeout=TIMEOUT_S)
