@@ -7,7 +7,7 @@ import grpc
 import pytest
 from tests.integration.tls_proxy import Certificate, tls_proxy
 
-from fila import assembly
+from fila import AsyncClient, assembly
 from fila.client.address import parse
 from fila.client.channel import open_channel
 from fila.config import ServerSettings, Settings, StorageSettings
@@ -30,6 +30,16 @@ async def broker_in(directory):
         yield broker.address
 
 
+def run_bounded(work):
+    """Run a coroutine that does not wait for ever."""
+
+    async def bounded():
+        async with asyncio.timeout(TIMEOUT_S):
+            return await work
+
+    return asyncio.run(bounded())
+
+
 async def ask(addr, **options):
     """Make one call over a channel, and return the names of all queues."""
     async with open_channel(parse(addr), **options) as channel:
@@ -46,10 +56,10 @@ def ask_through_proxy(directory, certificate, *, protocols=("h2",), **options):
     """Make one call to a broker behind a proxy that shows this certificate."""
 
     async def run():
-        async with broker_in(directory) as broker, tls_proxy(certificate, broker, protocols) as addr:
-            return await ask(addr, **options)
+        async with broker_in(directory) as broker, tls_proxy(certificate, broker, protocols) as proxy:
+            return await ask(proxy.address, **options)
 
-    return asyncio.run(run())
+    return run_bounded(run())
 
 
 @pytest.fixture
@@ -121,6 +131,92 @@ def test_https_to_a_broker_without_tls_says_so(tmp_path, certificate):
 
     with pytest.raises(UnavailableError, match="http://"):
         asyncio.run(run())
+
+
+# --- the whole client ---------------------------------------------------------------------------------
+
+
+def test_client_does_everything_over_tls(tmp_path, certificate):
+    """Calls and both kinds of streams go through the same channel."""
+
+    async def run():
+        async with (
+            broker_in(tmp_path) as broker,
+            tls_proxy(certificate, broker) as proxy,
+            await AsyncClient.connect(proxy.address, ca_file=certificate.path) as client,
+        ):
+            await client.create_queue("orders")
+            async with client.producer("orders") as producer:
+                for number in range(100):
+                    await producer.room()
+                    producer.send(b"%d" % number)
+            return await take(client, 100)
+
+    assert run_bounded(run()) == list(range(100))
+
+
+async def take(client, count):
+    """Consume and ack so many messages, and return the numbers in them."""
+    got = []
+    async for message in client.consume("orders"):
+        await message.ack()
+        got.append(int(message.payload))
+        if len(got) == count:
+            break
+    return got
+
+
+@pytest.mark.parametrize("way", ["connect", "call", "produce", "consume"])
+def test_client_with_the_wrong_authority_fails_at_its_first_contact(tmp_path, certificate, way):
+    """A certificate that is not trusted is no pause to sit out: whatever comes first raises, with the sentence."""
+    other = Certificate(tmp_path, "other")
+
+    async def produce(client):
+        async with client.producer("orders") as producer:
+            await producer.send(b"x")
+
+    async def run():
+        async with broker_in(tmp_path) as broker, tls_proxy(certificate, broker) as proxy:
+            if way == "connect":
+                await AsyncClient.connect(proxy.address, ca_file=other.path)
+            async with AsyncClient(proxy.address, ca_file=other.path) as client:
+                first = {
+                    "call": client.list_queues,
+                    "produce": lambda: produce(client),
+                    "consume": lambda: take(client, 1),
+                }
+                await first[way]()
+
+    with pytest.raises(UnavailableError, match="not from an authority that is trusted"):
+        run_bounded(run())
+
+
+def test_client_sits_out_a_proxy_that_cuts_its_connections(tmp_path, certificate):
+    """Encryption changes nothing about coming back: the second handshake is like the first."""
+
+    async def run():
+        async with (
+            broker_in(tmp_path) as broker,
+            tls_proxy(certificate, broker) as proxy,
+            AsyncClient(proxy.address, ca_file=certificate.path) as client,
+        ):
+            await client.create_queue("orders")
+            async with await client.consume("orders") as consumer:
+                await client.enqueue("orders", payload=b"before")
+                first = await anext(consumer)
+                await first.ack().durable()
+
+                proxy.cut()
+
+                async with client.producer("orders") as producer:
+                    await producer.send(b"after")
+                second = await anext(consumer)
+            return [first.payload, second.payload]
+
+    assert run_bounded(run()) == [b"before", b"after"]
+
+
+# --- what never gets as far as a connection ------------------------------------------------------------
 
 
 def open_and_close(addr, ca_file):

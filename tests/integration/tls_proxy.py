@@ -38,16 +38,36 @@ async def pump(reader, writer):
     writer.close()
 
 
+class Proxy:
+    """A proxy that listens at `address`."""
+
+    def __init__(self, address):
+        self.address = address
+        self._writers = []
+
+    def hold(self, *writers):
+        self._writers += writers
+
+    def cut(self):
+        """End all connections at once; new ones are taken."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
 @asynccontextmanager
 async def tls_proxy(certificate, broker_address, protocols=("h2",)):
-    """Listen on a free port with TLS, pass everything on to a broker, and yield the `https://` address."""
+    """Listen on a free port with TLS, pass everything on to a broker, and yield the Proxy, with an `https://` address."""
     host, _, port = broker_address.rpartition(":")
 
     async def serve(reader, writer):
         broker_reader, broker_writer = await asyncio.open_connection(host, int(port))
+        proxy.hold(writer, broker_writer)
         await asyncio.gather(pump(reader, broker_writer), pump(broker_reader, writer))
 
     context = certificate.server_context(*protocols)
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    proxy = Proxy(f"https://localhost:{server.sockets[0].getsockname()[1]}")
     async with server:
-        yield f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        yield proxy
+        proxy.cut()

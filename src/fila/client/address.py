@@ -46,11 +46,3 @@ def parse(text: str) -> Address:
     if not 0 < port <= 65_535:
         raise InvalidArgumentError(f"the port of {text!r} is not in 1 to 65,535")
     return Address(f"{match['host']}:{port}", tls=(match["scheme"] or "").lower() == "https")
-
-
-def target(address: str) -> str:
-    """Return what `parse` makes of an address, for a connection without TLS."""
-    parsed = parse(address)
-    if parsed.tls:
-        raise InvalidArgumentError(f"the address {address!r} asks for TLS, which is not to be had here")
-    return parsed.target
