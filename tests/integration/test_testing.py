@@ -116,6 +116,21 @@ def test_restart_keeps_data_and_address():
         assert len(asyncio.run(take(address, "orders"))) == 3
 
 
+def test_restart_is_what_a_client_reconnects_after():
+    """Users try their own programs with it: a consumer that waits goes on with the broker that came back."""
+
+    async def run():
+        async with fila.testing.broker() as broker, AsyncClient(broker.address) as client:
+            broker.create_queue("orders")
+            async with await client.consume("orders") as consumer:
+                waiting = asyncio.create_task(anext(consumer))
+                await asyncio.to_thread(broker.restart)
+                await client.enqueue("orders", payload=b"after")
+                return (await waiting).payload
+
+    assert asyncio.run(run()) == b"after"
+
+
 def test_stopped_broker_cannot_be_reached_until_it_starts():
     """Whoever tests what happens without a broker has none."""
     with fila.testing.broker() as broker:
