@@ -65,12 +65,12 @@ def test_configuration_names_every_refused_protection():
 
 
 def test_configuration_has_every_variable():
-    """Each variable of the server stands for the key that it stands for, and the client's is there."""
+    """Each variable of the server stands for the key that it stands for, and those of the client are there."""
     described = {variable: meaning for variable, _, meaning in rows("configuration.md", "Variable")}
 
     for variable, (section, key) in config.SETTING_BY_VARIABLE.items():
         assert f"`[{section}] {key}`" in described.pop(f"`{variable}`")
-    assert described == {"`FILA_ADDR`": "`--addr`"}
+    assert described == {"`FILA_ADDR`": "`--addr`", "`FILA_CA_FILE`": "`--ca-file`"}
 
 
 def test_configuration_has_every_flag():
