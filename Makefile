@@ -65,8 +65,8 @@ record-demo: $(VENV)/.installed ## run the demo and put what it prints into READ
 time-demo: $(VENV)/.installed ## measure what a newcomer waits for: clone, set-up and demo
 	$(BIN)/python tools/time_demo.py
 
-clean: ## remove .venv and caches, never data
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove .venv, caches and what was built, never data
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The stamps make repeats quick; they are older than the files that say what to install when those change.
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt

@@ -145,7 +145,7 @@ def test_sdist_has_what_it_takes_to_work_on_fila(sdist):
 
 def test_sdist_builds_the_same_wheel(sdist, wheel, tmp_path):
     """Whoever builds from the sdist, as distributions do, gets the wheel that we have tested, to the byte."""
-    shutil.unpack_archive(sdist, tmp_path, filter="data")
+    subprocess.run(["tar", "-xzf", sdist, "-C", tmp_path], check=True)
     (unpacked,) = tmp_path.iterdir()
 
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]

@@ -24,7 +24,8 @@ def broker(*, durability: Literal["fsync", "os"] = "os", data_dir: Path | None =
     """Return a broker for `with` or `async with`: it runs within, and leaves nothing behind.
 
     With durability "os" it does not wait for the disk: what it has confirmed survives `restart`, and only a power
-    loss would not be survived, of which there is none in tests. A `data_dir` of your own is used as it is, and stays.
+    loss would not be survived, of which there is none in tests. The temporary directory is where `tempfile` makes them; a
+    `data_dir` of your own is used as it is, and stays.
     """
     return Broker(durability=durability, data_dir=data_dir)
 
