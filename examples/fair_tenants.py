@@ -6,8 +6,7 @@ Start a broker with `make run`, then: .venv/bin/python examples/fair_tenants.py 
 import asyncio
 import sys
 
-from fila import AsyncClient
-from fila.errors import QueueExistsError
+from fila import AsyncClient, QueueExistsError
 
 QUEUE = "fair-tenants"
 

@@ -7,9 +7,7 @@ import asyncio
 import signal
 import sys
 
-from fila import AsyncClient
-from fila.client.messages import Message
-from fila.errors import MessageNotFoundError
+from fila import AsyncClient, Message
 
 AT_ONCE = 8
 
@@ -22,51 +20,14 @@ async def handle(message: Message) -> None:
     print(f"{message.fairness_key}: {text} (attempt {message.attempt_count + 1})", flush=True)
 
 
-async def work(messages: "asyncio.Queue[Message]") -> None:
-    """Handle one message after another."""
-    while True:
-        message = await messages.get()
-        try:
-            try:
-                await handle(message)
-            except Exception as error:  # noqa: BLE001 - a worker goes on with the next message
-                await message.nack(repr(error))
-            else:
-                await message.ack()
-        except MessageNotFoundError:
-            # It took longer than the lease: somebody else has the message now, and this result does not count.
-            print(f"too late for {message.id}", file=sys.stderr)
-        finally:
-            messages.task_done()
-
-
-async def take(client: AsyncClient, queue: str, messages: "asyncio.Queue[Message]") -> None:
-    """Hand messages to the workers, no faster than they take them."""
-    async for message in client.consume(queue, prefetch=2 * AT_ONCE):
-        await messages.put(message)
-
-
 async def main(queue: str, addr: str) -> None:
     """Work until told to stop, finish what was begun, and leave the rest to others."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    messages: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
     async with AsyncClient(addr) as client:
-        workers = [asyncio.create_task(work(messages)) for _ in range(AT_ONCE)]
-        taking = asyncio.create_task(take(client, queue, messages))
-        stopped = asyncio.create_task(stop.wait())
+        worker = client.worker(queue, handle, concurrency=AT_ONCE)
+        # It hears SIGTERM by itself; Ctrl-C is for the program to decide about.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, worker.stop)
         print(f"working on {queue}", flush=True)
-        await asyncio.wait({taking, stopped, *workers}, return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in (taking, *workers) if task.done()]
-        taking.cancel()
-        if not failed:
-            await messages.join()
-        for task in (stopped, *workers):
-            task.cancel()
-    for task in failed:
-        task.result()
+        await worker.run()
     print("stopped", flush=True)
 
 
