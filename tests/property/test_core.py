@@ -21,6 +21,7 @@ from fila.core.commands import (
     Sent,
     SettleMessages,
     SettleRuns,
+    Stop,
 )
 from fila.core.model import Action, Address, Discipline, QueueSpec, Runs
 from fila.core.outcome import (
@@ -175,11 +176,18 @@ class CoreMachine(RuleBasedStateMachine):
         self.step(Credit(data.draw(st.sampled_from(self.consumers)), messages, 0))
 
     @precondition(lambda self: self.consumers)
-    @rule(data=st.data(), lost=st.booleans(), keep=st.booleans())
-    def detach(self, data, lost, keep):
+    @rule(data=st.data(), lost=st.booleans(), keep=st.booleans(), keep_begun=st.booleans())
+    def detach(self, data, lost, keep, keep_begun):
         consumer = data.draw(st.sampled_from(self.consumers))
         self.consumers.remove(consumer)
-        self.step(Detach(self.request(), consumer, lost=lost, keep=keep))
+        self.step(Detach(self.request(), consumer, lost=lost, keep=keep, keep_begun=keep_begun))
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def stop(self, data):
+        consumer = data.draw(st.sampled_from(self.consumers))
+        seen = data.draw(st.sampled_from([0, *[delivery.epoch for delivery in self.deliveries]]))
+        self.step(Stop(consumer, seen))
 
     @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), action=st.sampled_from(Action))

@@ -10,7 +10,8 @@ core asks for it, synced.
     credit C [messages=N] [bytes=N]
     ack|nack|release|extend QUEUE MESSAGE... [lease=last|first|any] [by=10s]
     begin C MESSAGE...
-    detach C [lost] [keep]
+    stop C [unsent]            it wants nothing more; with `unsent`, nothing that it holds was sent to it
+    detach C [lost] [keep] [keep-begun]
     purge QUEUE | delete QUEUE | stats QUEUE | keys QUEUE | queues
     advance 10s [busy]         time passes; the broker wakes when it asked to, or with `busy` has no time to
     wake                       when that is
@@ -39,10 +40,11 @@ from fila.core.commands import (
     PurgeQueue,
     Sent,
     SettleMessages,
+    Stop,
 )
 from fila.core.model import Action, Address, Discipline, QueueSpec, QueueStats, Runs
 from fila.core.outcome import Delivery, Enqueued, Outcome
-from fila.errors import FilaError
+from fila.errors import FilaError, MessageNotFoundError
 from fila.storage.memory import MemoryStore
 
 START_NS = 1_700_000_000 * limits.SECOND_NS
@@ -312,9 +314,13 @@ class Scenario:
 
         def tell(reply: object) -> Iterator[str]:
             assert isinstance(reply, tuple)
-            refused = [label for label, error in zip(labels, reply, strict=True) if error is not None]
-            if refused:
-                yield f"refused {' '.join(refused)}"
+            # In the order of the text, each kind on a line of its own.
+            told: dict[str, list[str]] = {}
+            for label, error in zip(labels, reply, strict=True):
+                if error is not None:
+                    assert isinstance(error, MessageNotFoundError)
+                    told.setdefault("finished" if error.finished else "refused", []).append(label)
+            yield from (f"{kind} {' '.join(named)}" for kind, named in told.items())
 
         timeout_ms = span_ns(words.named.get("by", "0s")) // limits.MS_NS
         error = words.named.get("error", "")
@@ -335,7 +341,16 @@ class Scenario:
 
     def _detach(self, words: Words) -> Command:
         consumer = self.consumers.pop(words.plain[1])
-        return Detach(self._ask(), consumer, lost=words.flag("lost"), keep=words.flag("keep"))
+        return Detach(
+            self._ask(),
+            consumer,
+            lost=words.flag("lost"),
+            keep=words.flag("keep"),
+            keep_begun=words.flag("keep-begun"),
+        )
+
+    def _stop(self, words: Words) -> Command:
+        return Stop(self.consumers[words.plain[1]], 0 if words.flag("unsent") else 1 << 63)
 
     def _purge(self, words: Words) -> Command:
         return PurgeQueue(self._ask(lambda reply: iter([f"purged {reply}"])), words.plain[1])

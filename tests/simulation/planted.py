@@ -27,7 +27,7 @@ from fila.core.log import QueueLog
 from fila.core.outcome import DeletePage, PutProgress
 from fila.core.scheduler import Scheduler
 from fila.core.segment import Segment, places
-from fila.errors import StoreError
+from fila.errors import MessageNotFoundError, StoreError
 from fila.storage import records
 from fila.storage.memory import MemoryStore
 
@@ -413,6 +413,76 @@ def ack_of_a_lost_lease_accepted():
         return lambda group, address, _wanted: find(group, address, 0)
 
     with replaced(selection, "find_lease", wrapped):
+        yield
+
+
+@planted
+def finished_means_not_leased():
+    """Every ack of a lease that has ended is said to have been done before."""
+
+    def wrapped(_):
+        return lambda *_: MessageNotFoundError("the message is finished", finished=True)
+
+    with replaced(selection, "not_leased", wrapped):
+        yield
+
+
+@planted
+def finished_is_forgotten_with_its_segment():
+    """An ack that was done long ago looks like one whose lease is somebody else's."""
+
+    def wrapped(not_leased):
+        def wrong(group, address):
+            if address.offset >> group_module.BITS not in group.log.segments:
+                return MessageNotFoundError("the message is not leased")
+            return not_leased(group, address)
+
+        return wrong
+
+    with replaced(selection, "not_leased", wrapped):
+        yield
+
+
+@planted
+def begun_is_given_back_when_the_broker_stops():
+    """A stopping broker gives the messages away that its consumers are working on."""
+
+    def wrapped(give_back):
+        def wrong(scheduler, group, consumer, lease, *, lost=False, keep_begun=False):
+            give_back(scheduler, group, consumer, lease, lost=lost)
+
+        return wrong
+
+    with replaced(Scheduler, "_give_back", wrapped):
+        yield
+
+
+@planted
+def stopped_consumer_gets_credit_again():
+    """What a consumer said it wants no more is sent to it after all."""
+
+    def wrapped(stop):
+        def wrong(consumer):
+            stop(consumer)
+            consumer.stopped = False
+
+        return wrong
+
+    with replaced(Consumer, "stop", wrapped):
+        yield
+
+
+@planted
+def stop_forgets_what_was_not_sent():
+    """Deliveries that a consumer was not sent when it stopped stay leased to it."""
+
+    def wrapped(stop):
+        def wrong(scheduler, command):
+            stop(scheduler, replace(command, seen=1 << 63))
+
+        return wrong
+
+    with replaced(Scheduler, "_stop", wrapped):
         yield
 
 

@@ -5,6 +5,7 @@ import pytest
 from fila import limits
 from fila.core.commands import (
     Attach,
+    Begin,
     CreateQueue,
     Credit,
     Detach,
@@ -13,6 +14,7 @@ from fila.core.commands import (
     Sent,
     SettleMessages,
     SettleRuns,
+    Stop,
 )
 from fila.core.model import Action, Address, QueueSpec, Runs
 from fila.core.scheduler import Scheduler
@@ -126,3 +128,77 @@ def test_stats_show_the_keys_with_most_waiting_first(core):
 
     assert (stats.active_keys, len(stats.keys)) == (len(keys), limits.STATS_KEYS_MAX)
     assert (stats.keys[0].key, stats.keys[0].pending) == ("k7", 3)
+
+
+def test_stopped_consumer_gets_nothing_more(core):
+    """Credit that was left is void, later credit does not count, and what it gives back goes to others."""
+    first = core.step(Attach(2, 1, "q", 9, 100), Enqueue(3, "q", [1, 1], ["k"])).deliveries[0]
+
+    stopped = core.step(
+        Stop(1, first.epoch), SettleRuns(4, 1, Action.RELEASE, Runs((first.epoch,), (1,), (1,)))
+    )
+    granted = core.step(Credit(1, 5, 500), Enqueue(5, "q", [1], ["k"]))
+    other = core.step(Attach(6, 2, "q", 9, 100))
+
+    assert (stopped.deliveries, granted.deliveries) == ([], [])
+    assert [list(each.offsets) for each in other.deliveries] == [[1, 2]]
+    assert core.stats().in_flight == 3
+
+
+def test_stop_gives_back_what_was_not_sent_in_its_old_order(core):
+    """Deliveries after the last one that was sent wait again, the oldest in front, without an attempt."""
+    core.step(Attach(2, 1, "q", 2, 100))
+    epochs = []
+    for _ in range(3):
+        core.step(Credit(1, 2, 0))
+        epochs += [each.epoch for each in core.step(Enqueue(3, "q", [1, 1], ["k"])).deliveries]
+
+    outcome = core.step(Stop(1, epochs[0]))
+    again = core.step(Attach(5, 2, "q", 9, 100)).deliveries
+
+    assert outcome.must_sync
+    assert [(list(each.offsets), each.attempts) for each in again] == [([2, 3, 4, 5], None)]
+
+
+def test_kept_leases_are_those_that_were_begun(core):
+    """With `keep_begun` a consumer leaves its own work leased, to be acked by its epoch, and the rest to others."""
+    enqueued = Enqueue(3, "q", [1] * 4, ["k"])
+    first = core.step(Attach(2, 1, "q", 4, 100), enqueued).deliveries[0]
+    core.step(Begin(1, Runs((first.epoch,), (1,), (2,))))
+    core.step(Detach(4, 1, keep_begun=True))
+
+    again = core.step(Attach(5, 2, "q", 9, 100)).deliveries
+    begun = [Address(first.queue, offset, first.times_ms[offset]) for offset in (1, 2)]
+    ((_, reply),) = core.step(SettleMessages(6, "q", Action.ACK, begun, [first.epoch] * 2)).replies
+
+    assert [(list(each.offsets), each.attempts) for each in again] == [([0, 3], None)]
+    assert reply == (None, None)
+
+
+@pytest.mark.parametrize("keep_begun", [True, False])
+def test_consumer_that_reports_nothing_begun_keeps_nothing(core, keep_begun):
+    """Nobody knows what it was working on, so all of it goes back, and none of it counts."""
+    core.step(Attach(2, 1, "q", 4, 100), Enqueue(3, "q", [1] * 4, ["k"]))
+    core.step(Detach(4, 1, keep_begun=keep_begun))
+
+    again = core.step(Attach(5, 2, "q", 9, 100)).deliveries
+
+    assert [(list(each.offsets), each.attempts) for each in again] == [([0, 1, 2, 3], None)]
+
+
+def test_ack_says_whether_the_message_is_finished(core):
+    """Acked, purged and dropped with its segment: finished. Leased by another, waiting, of no such place: not."""
+    count = limits.SEGMENT_MESSAGES + 4
+    core.step(Attach(2, 1, "q", 1_000, 1 << 20), Enqueue(3, "q", [1] * count, ["k"]))
+    first = next(iter(core.scheduler._queues["q"].leases))
+    core.step(Credit(1, 25, 0))
+    last = max(core.scheduler._queues["q"].leases)
+    core.step(SettleRuns(4, 1, Action.ACK, Runs((first, last), (0, 0), (0, 0))))
+    core.step(Credit(1, 2, 0))
+    number, time_ms = core.stats().number, START_NS // limits.MS_NS
+
+    offsets = (0, limits.SEGMENT_MESSAGES, count - 3, count - 1, count)
+    addresses = [Address(number, offset, time_ms) for offset in offsets] + [Address(number + 1, 0, time_ms)]
+    ((_, reply),) = core.step(SettleMessages(6, "q", Action.ACK, addresses, [7] * len(addresses))).replies
+
+    assert [error.finished for error in reply] == [True, True, False, False, False, False]
