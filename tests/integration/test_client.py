@@ -169,8 +169,8 @@ async def test_giving_up_on_one_ack_leaves_the_others_alone(client):
         producer.send(b"y")
     async with client.consume("orders") as consumer:
         first, second = await anext(consumer), await anext(consumer)
-        given_up = asyncio.ensure_future(first.ack())
-        waiting = asyncio.ensure_future(second.ack())
+        given_up = asyncio.ensure_future(first.ack().durable())
+        waiting = asyncio.ensure_future(second.ack().durable())
         await asyncio.sleep(0)
         given_up.cancel()
 
@@ -230,7 +230,7 @@ async def test_ack_of_an_expired_lease_is_refused(client):
         again = await anext(consumer)
 
         with pytest.raises(MessageNotFoundError):
-            await lost.ack()
+            await lost.ack().durable()
         assert (again.id, again.attempt_count) == (lost.id, 1)
         await again.ack()
 
@@ -338,8 +338,10 @@ async def test_lease_takes_what_is_there(client):
     assert messages[0].epoch
     await asyncio.gather(*(message.ack() for message in messages))
     assert (await client.stats("orders")).in_flight == 0
+    # To say it again is no error: its first answer might have been lost.
+    await messages[0].ack()
     with pytest.raises(MessageNotFoundError):
-        await messages[0].ack()
+        await messages[0].nack()
 
 
 @with_client
@@ -438,7 +440,7 @@ def test_broker_that_stops_ends_its_streams_with_a_reason(tmp_path):
 
     async def run():
         async with broker(tmp_path / "data") as running:
-            client = AsyncClient(running.address)
+            client = AsyncClient(running.address, reconnect_seconds=0)
             await client.create_queue("orders")
             producer = client.producer("orders")
             await producer.send(b"x")
@@ -476,7 +478,7 @@ async def test_call_that_takes_too_long_ends(client):
     """Every call has a deadline."""
     hurried = AsyncClient(client.addr, timeout_seconds=0.05)
     await hurried.list_queues()
-    service = hurried._service
+    service = hurried._connection.service
 
     class Slow:
         @staticmethod
@@ -486,15 +488,15 @@ async def test_call_that_takes_too_long_ends(client):
             return service.Lease(LeaseRequest(queue="orders", wait_ms=20_000), timeout=timeout)
 
     with pytest.raises(RPCError) as caught:
-        await hurried._call(Slow.list_queues, None)
+        await hurried._connection.call(Slow.list_queues, None, repeat=True)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
     await hurried.close()
 
 
-@pytest.mark.parametrize("addr", ["", "a b:1", "host:0", "host:70000", "https://host:1", "ftp://host"])
+@pytest.mark.parametrize("addr", ["", "a b:1", "host:0", "host:70000", "ftp://host"])
 def test_address_that_is_none_is_refused(addr):
     """Before gRPC takes it for a name and waits."""
-    with pytest.raises(InvalidArgumentError, match="address"):
+    with pytest.raises(InvalidArgumentError, match=r"is no address|port"):
         AsyncClient(addr)
 
 
@@ -511,7 +513,7 @@ def test_stopping_broker_owes_no_receipt(tmp_path):
     async def run():
         async with AsyncExitStack() as brokers:
             running = await brokers.enter_async_context(broker(tmp_path / "data"))
-            async with AsyncClient(running.address) as client:
+            async with AsyncClient(running.address, reconnect_seconds=0) as client:
                 await client.create_queue("orders")
                 producing = asyncio.create_task(produce(client))
                 while len(receipts) < 5_000:  # noqa: ASYNC110 - it is another task that sends

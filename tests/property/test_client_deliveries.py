@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fila.client.deliveries import DeliveriesCore
-from fila.client.messages import Settle
+from fila.client.messages import DeliveredMessage, Settle
 from fila.client.runs import read_runs
 from fila.wire.v1.service_pb2 import Delivery, SubscribeResponse
 
@@ -71,7 +71,13 @@ def test_credit_and_what_is_held_add_up_to_the_prefetch(steps):
     arrived exactly once.
     """
     broker = BrokerModel()
-    core = DeliveriesCore("orders", holder=None, prefetch=PREFETCH, prefetch_bytes=PREFETCH * BODY_BYTES)
+    core = DeliveriesCore(
+        "orders",
+        holder=None,
+        message_type=DeliveredMessage,
+        prefetch=PREFETCH,
+        prefetch_bytes=PREFETCH * BODY_BYTES,
+    )
     now, in_hand, settled = 0.0, [], []
 
     def write():

@@ -4,7 +4,7 @@ import pytest
 
 from fila import limits
 from fila.client.deliveries import DeliveriesCore
-from fila.client.messages import Settle
+from fila.client.messages import DeliveredMessage, Settle
 from fila.errors import MessageNotFoundError, RPCError, UnavailableError
 from fila.wire.ids import message_id
 from fila.wire.v1.messages_pb2 import Body, LeaseRuns
@@ -28,7 +28,13 @@ class StreamModel:
     """A core with a clock, and what a test says to it."""
 
     def __init__(self, *, prefetch=100, prefetch_bytes=10_000):
-        self.core = DeliveriesCore("orders", holder=self, prefetch=prefetch, prefetch_bytes=prefetch_bytes)
+        self.core = DeliveriesCore(
+            "orders",
+            holder=self,
+            message_type=DeliveredMessage,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+        )
         self.now = 1000.0
         self.core.on_response(SubscribeResponse(subscribed=Subscribed(queue_number=3)), self.now)
 

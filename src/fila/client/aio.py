@@ -110,26 +110,23 @@ class AsyncClient(Context):
 
         It is not sent again where that could enqueue it twice: then OutcomeUnknownError says so.
         """
+        check_message(headers, payload, fairness_key, weight, cost)
         request = _enqueue_request(queue, NewMessage(payload, headers or {}, fairness_key, weight, cost))
         response = await self._connection.call(self._connection.service.Enqueue, request, repeat=False)
         return response.message_id
 
     async def enqueue_batch(self, queue: str, messages: Sequence[NewMessage]) -> list[EnqueueResult]:
         """Enqueue many messages in one call; each is taken or refused by itself."""
-        request = service_pb2.EnqueueBatchRequest(
-            queue=queue, messages=[_enqueue_request("", message) for message in messages]
-        )
-        response = await self._connection.call(self._connection.service.EnqueueBatch, request, repeat=False)
-        return [
-            EnqueueResult(
-                result.message_id,
-                result.offset,
-                error_of(result.error_code, result.error, not_found=QueueNotFoundError)
-                if result.error_code
-                else None,
+        results: list[EnqueueResult | None] = [_refused(message) for message in messages]
+        sound = [message for message, refused in zip(messages, results, strict=True) if refused is None]
+        if sound:
+            request = service_pb2.EnqueueBatchRequest(
+                queue=queue, messages=[_enqueue_request("", message) for message in sound]
             )
-            for result in response.results
-        ]
+            call = self._connection.call(self._connection.service.EnqueueBatch, request, repeat=False)
+            answers = iter((await call).results)
+            results = [refused or _enqueue_result(next(answers)) for refused in results]
+        return [result for result in results if result is not None]
 
     def producer(self, queue: str, *, repeat: bool = True) -> Producer:
         """Return a producer that batches by itself; use it as `async with client.producer(queue) as producer`.
@@ -310,8 +307,23 @@ def check_prefetch(prefetch: int, prefetch_bytes: int) -> None:
         )
 
 
+def _refused(message: NewMessage) -> EnqueueResult | None:
+    """Return the result of a message that need not be sent to be refused."""
+    try:
+        check_message(message.headers, message.payload, message.fairness_key, message.weight, message.cost)
+    except InvalidArgumentError as error:
+        return EnqueueResult("", 0, error)
+    return None
+
+
+def _enqueue_result(result: service_pb2.EnqueueResult) -> EnqueueResult:
+    error = (
+        error_of(result.error_code, result.error, not_found=QueueNotFoundError) if result.error_code else None
+    )
+    return EnqueueResult(result.message_id, result.offset, error)
+
+
 def _enqueue_request(queue: str, message: NewMessage) -> service_pb2.EnqueueRequest:
-    check_message(message.headers, message.payload, message.fairness_key, message.weight, message.cost)
     return service_pb2.EnqueueRequest(
         queue=queue,
         headers=message.headers,

@@ -272,6 +272,8 @@ class BatchingCore:
                 # Those behind it are refused as well, or would overtake it: no more of them on this stream.
                 self.stopping = True
                 self._again.append(batch)
+                if response.not_taken:
+                    batch.sequence = 0
                 return
             if isinstance(error, UnavailableError):
                 error = OutcomeUnknownError(error.message)

@@ -106,7 +106,8 @@ class Connection:
         """Wait until the broker can be reached. Raises UnavailableError when it cannot within the time."""
         channel = self._open()
         state = channel.get_state(try_to_connect=True)
-        if state is _READY or not self._answered:
+        if state is _READY or not self._answered or self.reconnect_seconds == 0:
+            # What finds nobody there fails by itself, with the reason.
             return
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -119,6 +120,10 @@ class Connection:
             raise UnavailableError(
                 f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds"
             ) from None
+
+    def _patience_seconds(self, left_seconds: float) -> float:
+        bound = left_seconds if self.reconnect_seconds is None else self.reconnect_seconds
+        return max(0.001, min(bound, left_seconds))
 
     async def call(
         self,
@@ -138,7 +143,7 @@ class Connection:
         backoff = Backoff()
         while True:
             if self._answered:
-                await self.ready(max(0.001, deadline - loop.time()))
+                await self.ready(self._patience_seconds(deadline - loop.time()))
             try:
                 response = await method(request, timeout=max(0.001, deadline - loop.time()))
             except grpc.RpcError as rpc_error:

@@ -403,11 +403,13 @@ class DeliveriesCore(Generic[DeliveredT]):
     ) -> Frame | None:
         """Note a settlement for the next frame and return that frame; None where it has to be said by message id.
 
-        Raises MessageNotFoundError for what was settled before.
+        Raises MessageNotFoundError for what was settled before, and when the stream is gone for good.
         """
         state = held.states[position]
         if state == _SETTLED:
             raise MessageNotFoundError(f"message {held.message_id(position)} was settled before")
+        if self.failed is not None:
+            raise MessageNotFoundError(f"the lease ended with its stream: {self.failed.message}")
         if held.generation != self.generation:
             self._settle_adrift(held, position, action, argument, now)
             return None

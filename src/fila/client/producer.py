@@ -1,7 +1,7 @@
 """The producer on asyncio."""
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from fila import limits
@@ -70,14 +70,14 @@ class ProducerStream:
             f"the producer of {core.queue!r}",
         )
 
-    def wake(self) -> None:
-        """There may be something to write; opens the stream."""
-        if not self._session.has_begun:
-            self._running.add(self)
-            self._session.start()
-            self._watch_later()
-        else:
-            self._session.wake()
+        # Says that there may be something to write. The first time, it opens the stream.
+        self.wake: Callable[[], None] = self._start
+
+    def _start(self) -> None:
+        self.wake = self._session.wake
+        self._running.add(self)
+        self._session.start()
+        self._watch_later()
 
     async def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""

@@ -208,12 +208,12 @@ class Session(Generic[RequestT, ResponseT]):
                 patience_seconds is not None and patience_seconds <= 0
             ):
                 return error
-            if lost_at is None:
-                lost_at = loop.time()
-                logger.warning("%s has lost its connection: %s; waiting for the broker", self._name, error)
             self._end.on_lost(error)
             if self._end.is_leaving:
                 return error
+            if lost_at is None:
+                lost_at = loop.time()
+                logger.warning("%s has lost its connection: %s; waiting for the broker", self._name, error)
             await asyncio.sleep(backoff.next_seconds())
 
     def _patience_seconds(self, lost_at: float | None) -> float | None:

@@ -179,8 +179,10 @@ class Subscription(ABC, Generic[DeliveredT]):
 
     def on_failed(self, error: FilaError) -> None:
         """Tell whoever waits why there will be no more."""
-        with self.lock:
-            self.core.fail(error)
+        # Where the connection was lost after the last message was asked for, what is in work can still be settled by id.
+        if not (self._lingering and self.core.in_work_adrift):
+            with self.lock:
+                self.core.fail(error)
         if not self.subscribed.done:
             self.subscribed.resolve(error)
         if self._closing is None and not self._adrift:
