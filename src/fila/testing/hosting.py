@@ -60,7 +60,7 @@ class Broker:
         if self._serving is not None:
             return
         if self._data_dir is None and self._temporary_dir is None:
-            self._temporary_dir = Path(tempfile.mkdtemp(prefix="fila-"))
+            self._temporary_dir = Path(tempfile.mkdtemp(prefix="fila-testing-"))
         if self._port is None:
             self._port = _Port()
         directory = self._data_dir or self._temporary_dir
