@@ -19,6 +19,7 @@ from fila.core.scheduler import Scheduler
 from fila.errors import LimitError, StoreError, UnavailableError
 from fila.server.grpc_server import GrpcServer
 from fila.storage.rocksdb import RocksStore
+from fila.wire.status import NOT_DONE_KEY, error_of_call
 from fila.wire.v1 import messages_pb2 as messages
 from fila.wire.v1 import service_pb2 as service
 from fila.wire.v1.service_pb2_grpc import FilaServiceStub
@@ -530,14 +531,63 @@ async def test_callers_hear_of_a_failure_with_its_status(broker, disk):
 
         receipt = await produce.read()
         assert receipt.error_code == grpc.StatusCode.UNAVAILABLE.value[0]
+        assert not receipt.not_taken
         texts = [receipt.error]
         for call in (lease, subscribe.read(), consume.read()):
             with pytest.raises(grpc.aio.AioRpcError) as failure:
                 await call
             assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert NOT_DONE_KEY not in dict(failure.value.trailing_metadata())
             texts.append(failure.value.details())
         assert all("input/output error: check the disk" in text for text in texts), texts
         await produce.done_writing()
+
+
+@with_broker
+async def test_broker_without_its_store_says_that_nothing_was_done(broker, disk):
+    """A call or batch that comes between the failure and the opening was never taken, and whoever made it hears so."""
+    async with stub_of(broker) as stub:
+        body = messages.Body(payload=b"x").SerializeToString()
+        columns = messages.MessageColumns(bodies=body, sizes=[len(body)])
+        disk.fail["open"] = 1_000_000
+        disk.fail["write"] = 1
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stub.Enqueue(service.EnqueueRequest(queue="q"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Enqueue(service.EnqueueRequest(queue="q"))
+        produce = stub.Produce()
+        await produce.write(service.ProduceRequest(sequence=1, queue="q", messages=columns))
+        receipt = await produce.read()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await produce.read()
+        batch = await stub.EnqueueBatch(
+            service.EnqueueBatchRequest(queue="q", messages=[service.EnqueueRequest()])
+        )
+        disk.fail["open"] = 0
+
+    assert NOT_DONE_KEY not in dict(failed.value.trailing_metadata())
+    for failure in (refused, ended):
+        assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert dict(failure.value.trailing_metadata())[NOT_DONE_KEY] == "1"
+        assert error_of_call(failure.value).not_done
+    assert not error_of_call(failed.value).not_done
+    code = grpc.StatusCode.UNAVAILABLE.value[0]
+    assert (receipt.sequence, receipt.error_code, receipt.not_taken) == (1, code, True)
+    assert [(result.error_code, result.not_taken) for result in batch.results] == [(code, True)]
+
+
+@with_broker
+async def test_full_disk_says_that_nothing_was_done(broker, disk):
+    """RESOURCE_EXHAUSTED of the broker's own making is a refusal: the message is not there, and may be sent again."""
+    async with stub_of(broker) as stub:
+        disk.free_bytes = 1_000
+        broker._space.note(1_000)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Enqueue(service.EnqueueRequest(queue="q"))
+
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert dict(refused.value.trailing_metadata())[NOT_DONE_KEY] == "1"
+        assert (await broker.ask(lambda request: GetStats(request, "q"))).depth == 0
 
 
 @with_broker

@@ -448,8 +448,8 @@ def begun_is_given_back_when_the_broker_stops():
     """A stopping broker gives the messages away that its consumers are working on."""
 
     def wrapped(give_back):
-        def wrong(scheduler, group, consumer, lease, *, lost=False, keep_begun=False):
-            give_back(scheduler, group, consumer, lease, lost=lost)
+        def wrong(scheduler, group, consumer, lease, **ending):
+            give_back(scheduler, group, consumer, lease, **ending | {"keep_begun": False})
 
         return wrong
 
@@ -529,7 +529,7 @@ def lost_consumers_cost_no_attempt():
     """A message that kills its worker goes round for ever."""
 
     def wrapped(give_back):
-        return lambda *arguments, lost: give_back(*arguments, lost=False)
+        return lambda *arguments, **ending: give_back(*arguments, **ending | {"lost": False})
 
     with replaced(Scheduler, "_give_back", wrapped):
         yield
@@ -540,9 +540,9 @@ def begun_ignored():
     """A lost consumer pays for what it had not begun."""
 
     def wrapped(give_back):
-        def wrong(scheduler, group, consumer, lease, *, lost):
+        def wrong(scheduler, group, consumer, lease, **ending):
             consumer.reports_begun = False
-            give_back(scheduler, group, consumer, lease, lost=lost)
+            give_back(scheduler, group, consumer, lease, **ending)
 
         return wrong
 

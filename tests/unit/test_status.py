@@ -5,7 +5,7 @@ import pytest
 
 from fila import errors, limits
 from fila.errors import Code, FilaError, RPCError
-from fila.wire.status import error_of, error_of_call, status_of
+from fila.wire.status import error_of, error_of_call, status_of, trailers_of
 
 
 def every_error():
@@ -69,3 +69,25 @@ def test_a_write_to_an_ended_stream_is_a_broker_that_is_unavailable():
 
     assert type(error_of_call(lost)) is errors.UnavailableError
     assert error_of_call(other).code == Code.INTERNAL
+
+
+def failed_call(status, *trailers):
+    metadata = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(status, metadata, grpc.aio.Metadata(*trailers), details="what happened")
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+def test_only_the_broker_can_say_that_nothing_was_done(status):
+    """gRPC gives the same codes to calls that did arrive: without the broker's word the outcome is unknown."""
+    refused = failed_call(status, *trailers_of(errors.LimitError("full")))
+
+    assert error_of_call(refused).not_done
+    assert not error_of_call(failed_call(status)).not_done
+    assert not error_of_call(failed_call(status, ("fila-not-done", "0"))).not_done
+
+
+def test_unknown_outcome_is_not_said_to_be_nothing():
+    """A broker whose disk failed under a call does not know; what is wrong with a request needs no such word."""
+    assert trailers_of(errors.UnavailableError("the disk failed")) == ()
+    assert trailers_of(errors.UnavailableError("it stops", not_done=True)) == (("fila-not-done", "1"),)
+    assert trailers_of(errors.InvalidArgumentError("no name")) == ()

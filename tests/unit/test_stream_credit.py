@@ -48,3 +48,16 @@ def test_used_credit_can_be_granted_again():
     credit.delivered(1, 10)
 
     assert credit.grant(1, 10)[0] == 1
+
+
+def test_stopped_credit_is_void_and_stays_so():
+    """What was granted and not used does not come back as frames are written, and later grants are nobody's fault."""
+    credit = StreamCredit()
+    credit.grant(10, limits.STREAM_BYTES_MAX + 700)
+    credit.delivered(1, 500)
+
+    credit.stop()
+
+    assert credit.written(500) == 0
+    assert credit.grant(limits.CREDIT_MESSAGES_MAX, limits.CREDIT_BYTES_MAX) == (0, 0)
+    assert credit.grant(limits.CREDIT_MESSAGES_MAX, limits.CREDIT_BYTES_MAX) == (0, 0)
