@@ -78,7 +78,7 @@ def failed_call(status, *trailers):
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
 def test_only_the_broker_can_say_that_nothing_was_done(status):
-    """gRPC gives the same codes to calls that did arrive: without the broker's word the outcome is unknown."""
+    """Calls that did arrive may end with the same codes: without the broker's word the outcome is unknown."""
     refused = failed_call(status, *trailers_of(errors.LimitError("full")))
 
     assert error_of_call(refused).not_done
