@@ -145,6 +145,16 @@ def test_stopped_consumer_gets_nothing_more(core):
     assert core.stats().in_flight == 3
 
 
+def test_stopped_consumer_has_no_share(core):
+    """Nothing is put aside for it: others get all at once, as if it were not there."""
+    core.step(Attach(2, 1, "q", 9, 100), Attach(3, 2, "q", 9, 100))
+    core.step(Stop(2, 0))
+
+    deliveries = core.step(Enqueue(4, "q", [1] * 4, ["k"])).deliveries
+
+    assert [(each.consumer, list(each.offsets)) for each in deliveries] == [(1, [0, 1, 2, 3])]
+
+
 def test_stop_gives_back_what_was_not_sent_in_its_old_order(core):
     """Deliveries after the last one that was sent wait again, the oldest in front, without an attempt."""
     core.step(Attach(2, 1, "q", 2, 100))

@@ -15,7 +15,7 @@ import grpc
 from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Begin, Credit
-from fila.errors import FilaError, InvalidArgumentError
+from fila.errors import FilaError, InvalidArgumentError, UnavailableError
 from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse, write_frame
 from fila.server.consumer import Consumer
 from fila.server.credit import StreamCredit
@@ -49,7 +49,8 @@ class _SubscribeStream:
         if self._reader is not None and self._reader.done():
             # It ends already, and of its own accord.
             return
-        self._stopping = error
+        # Of frames that are not confirmed in the end nobody can say that they were not done: the store may fail meanwhile.
+        self._stopping = UnavailableError(error.message)
         self._want_nothing()
         self._wake.set()
         asyncio.get_running_loop().call_later(limits.SUBSCRIBE_STOP_GRACE_MS / 1_000, self._cut)
@@ -168,6 +169,9 @@ class _SubscribeStream:
                     self._paid.clear()
                     await self._paid.wait()
                 await self._broker.room()
+        except UnavailableError as error:
+            # This frame was not done; those before it may have been.
+            self._failure = UnavailableError(error.message)
         except FilaError as error:
             self._failure = error
 

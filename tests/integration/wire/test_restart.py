@@ -83,9 +83,11 @@ async def test_acks_sent_before_the_stop_was_seen_are_confirmed(start_server):
             await subscription.settle(ack=runs(delivery.epoch, positions=[position]))
         await subscription.call.done_writing()
         confirmed, code = await subscription.confirmed_to_the_end()
+        trailers = dict(await subscription.call.trailing_metadata())
         await stopping
 
     assert (confirmed, code) == (100, StatusCode.UNAVAILABLE)
+    assert NOT_DONE_KEY not in trailers
     assert await (await start_server()).lease(200) == []
 
 
@@ -165,6 +167,28 @@ async def test_stop_of_a_client_voids_its_credit(wire):
         assert [message.metadata.offset for message in others] == [1, 2]
         assert {message.metadata.attempt_count for message in others} == {0}
         assert await subscription.end() is StatusCode.OK
+
+
+async def test_stop_of_a_client_gives_back_what_was_not_sent_yet(wire):
+    """Deliveries that wait for a client that does not read go to others at once; what was sent is its own."""
+    await wire.create()
+    for _ in range(12):
+        await wire.enqueue(bytes(1 << 20))
+    async with wire.subscribed(credit_messages=12, credit_bytes=15 << 20) as subscription:
+        await wire.until(in_flight=12)
+
+        await subscription.send(stop=True)
+
+        others = await wire.lease(12, wait_ms=5_000)
+        while more := await wire.lease(12):
+            others += more
+        await subscription.settle()
+        sent = 0
+        while not (response := await subscription.read()).HasField("settled"):
+            sent += len(response.delivery.sizes)
+        assert sent + len(others) == 12
+        assert [message.metadata.offset for message in others] == list(range(sent, 12))
+        assert {message.metadata.attempt_count for message in others} == {0}
 
 
 async def test_client_may_stop_in_its_first_frame(wire):
@@ -286,10 +310,13 @@ async def test_refused_batch_says_that_it_was_not_taken(start_server):
     await stream.write(batch(4, [b"d"]))
     receipts.append(await stream.read())
     await stream.done_writing()
+    with pytest.raises(aio.AioRpcError) as ended:
+        await stream.read()
     await stopping
 
     assert [receipt.not_taken for receipt in receipts] == [False, True, True, True]
     assert receipts[3].error_code == UNAVAILABLE
+    assert (NOT_DONE_KEY, "1") in list(ended.value.trailing_metadata())
     assert len(await (await start_server()).lease(10)) == 1
 
 
