@@ -92,6 +92,10 @@ BARS = (
     Bar("fairness", "deliveries before a lone message", _result("lone_message_wait"), _exactly(1)),
     Bar("backlog", "memory, at most 150 MB + 100 B per message", _backlog_mb, _backlog_mb_limit, unit="MB"),
     Bar("backlog", "restart per million messages", _result("restart_s_per_million"), _exactly(2), unit="s"),
+    Bar("client", "producer, CPU per message", _result("producer_cpu_us_per_msg"), _exactly(6), unit="us"),
+    Bar("client", "loop, CPU per message", _result("loop_cpu_us_per_msg"), _exactly(8), unit="us"),
+    Bar("client", "loop, share of the bench's consumer", _result("loop_ratio"), _exactly(0.6), at_least=True),
+    Bar("client", "sync loop, share of the loop", _result("sync_ratio"), _exactly(0.5), at_least=True),
 )
 
 HEAD = """# Benchmarks

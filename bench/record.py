@@ -25,7 +25,18 @@ from document import render
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-WORKLOADS = ("produce", "consume", "both", "unary", "latency", "keys", "queues", "fairness", "backlog")
+WORKLOADS = (
+    "produce",
+    "consume",
+    "both",
+    "unary",
+    "latency",
+    "keys",
+    "queues",
+    "fairness",
+    "backlog",
+    "client",
+)
 
 
 def describe_machine() -> dict[str, Any]:

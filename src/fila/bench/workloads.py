@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpc import aio
 
-from fila.bench import fairness, scale, throughput
+from fila.bench import client, fairness, scale, throughput
 from fila.bench.parameters import Parameters
 from fila.bench.process import ServerProcess, find_listener, measure_fsync_ms
 from fila.bench.report import Report
@@ -79,6 +79,12 @@ WORKLOADS = {
         scale.run_backlog,
         replace(_USUAL, messages=2_000_000, payload_bytes=100, repeat=1),
         quick_messages=5_000,
+    ),
+    "client": Workload(
+        "what the client costs: producer, async and sync loop",
+        client.run_client,
+        replace(_USUAL, messages=100_000, repeat=5),
+        quick_messages=1_000,
     ),
 }
 

@@ -55,7 +55,7 @@ def bench(
     quick: bool,
     prepared: bool,
 ) -> None:
-    """Measure produce, consume, both, unary, latency, keys, queues, fairness, backlog, or all of them in turn.
+    """Measure produce, consume, both, unary, latency, keys, queues, fairness, backlog, client, or all of them in turn.
 
     What the broker does is compared with a bare gRPC server in the same run: absolute times mean little on shared
     machines, ratios and processor time per message do.
