@@ -4,7 +4,14 @@ import pytest
 
 from fila import limits
 from fila.client.batching import BatchingCore
-from fila.errors import InvalidArgumentError, LimitError, QueueNotFoundError, RPCError, UnavailableError
+from fila.errors import (
+    InvalidArgumentError,
+    LimitError,
+    OutcomeUnknownError,
+    QueueNotFoundError,
+    RPCError,
+    UnavailableError,
+)
 from fila.wire.v1.messages_pb2 import Body
 from fila.wire.v1.service_pb2 import ProduceResponse
 
@@ -21,6 +28,15 @@ def receipt(request, first_offset=0):
         count=len(request.messages.sizes),
         enqueued_at_ms=5,
     )
+
+
+def refusal(request, *, not_taken=False):
+    return ProduceResponse(
+        sequence=request.sequence, error_code=14, error="the disk is ill", not_taken=not_taken
+    )
+
+
+STOPPING = ProduceResponse(sequence=0, error_code=14, error="the broker is shutting down")
 
 
 def test_lone_message_leaves_at_once():
@@ -72,7 +88,7 @@ def test_batch_ends_before_it_would_be_too_large():
         core.add(bytes(size))
 
     sizes = []
-    while (request := core.next_request()) is not None or core.last is not None:
+    while (request := core.next_request()) is not None or core.messages_held:
         if request is not None:
             sizes.append([size - 2 - (size > 130) for size in request.messages.sizes])
             core.on_response(receipt(request))
@@ -138,34 +154,238 @@ def test_refused_batch_fails_alone():
 
 
 def test_stopping_broker_still_answers_what_is_in_flight():
-    """What was sent gets its receipt; what was not sent fails at once, and nothing more goes in."""
+    """What was sent gets its receipt; what was not sent is kept for the next stream, and more goes in meanwhile."""
     core = BatchingCore("orders")
     sent = core.add(b"a")
     request = core.next_request()
     unsent = core.add(b"b")
 
-    core.on_response(ProduceResponse(sequence=0, error_code=14, error="the broker is shutting down"))
+    core.on_response(STOPPING)
 
+    assert core.stopping
     assert core.next_request() is None
-    assert isinstance(unsent.error, UnavailableError)
-    with pytest.raises(UnavailableError):
-        core.add(b"c")
+    core.add(b"c")
     core.on_response(receipt(request))
-    assert sent.error is None
+    assert (sent.done, sent.error, unsent.done) == (True, None, False)
+    assert core.next_request() is None
+    core.lost(UnavailableError("the broker is shutting down"))
+    later = core.next_request()
+    assert (later.sequence, later.queue, later.messages.bodies) == (
+        1,
+        "orders",
+        body_of(b"b") + body_of(b"c"),
+    )
 
 
 @pytest.mark.parametrize("sequence", [2, 3])
-def test_receipt_out_of_turn_ends_the_producer(sequence):
-    """Receipts come in order: anything else would resolve the wrong messages."""
+def test_receipt_out_of_turn_is_refused(sequence):
+    """Receipts come in order: anything else would resolve the wrong messages. None is resolved by it."""
     core = BatchingCore("orders")
     batch = core.add(b"a")
     core.next_request()
 
-    core.on_response(ProduceResponse(sequence=sequence, count=1))
+    with pytest.raises(RPCError, match=f"receipt for batch {sequence}"):
+        core.on_response(ProduceResponse(sequence=sequence, count=1))
+    assert not batch.done
 
-    assert isinstance(batch.error, RPCError)
-    with pytest.raises(RPCError):
-        core.add(b"b")
+
+def test_receipt_for_nothing_is_refused():
+    """Also for a batch that has its receipt."""
+    core = BatchingCore("orders")
+    core.add(b"a")
+    response = receipt(core.next_request())
+    core.on_response(response)
+
+    with pytest.raises(RPCError, match="not next"):
+        core.on_response(response)
+
+
+def test_lost_stream_is_followed_by_the_same_batches_in_their_order():
+    """In flight first, then full, then open: numbered anew, and the queue is named again."""
+    core = BatchingCore("orders", batch_messages=2, batches_in_flight=2)
+    batches = [core.add(b"%d" % number, fairness_key="acme", weight=3, cost=2) for number in range(7)]
+    before = [core.next_request().messages, core.next_request().messages]
+
+    core.lost(UnavailableError("gone"))
+
+    requests, bodies = [], b""
+    while (request := core.next_request()) is not None:
+        requests.append((request.sequence, request.queue))
+        bodies += request.messages.bodies
+        if len(requests) <= len(before):
+            assert request.messages == before[len(requests) - 1]
+        core.on_response(receipt(request, first_offset=2 * len(requests)))
+    assert requests == [(1, "orders"), (2, ""), (3, ""), (4, "")]
+    assert bodies == b"".join(body_of(b"%d" % number) for number in range(7))
+    assert [batch.first_offset for batch in batches] == [2, 2, 4, 4, 6, 6, 8]
+    assert core.messages_held == core.bytes_held == 0
+
+
+def test_batch_that_was_not_taken_goes_out_again_before_those_behind_it():
+    """Whether or not repeating is allowed: it certainly is in no queue. Those behind it must not overtake it."""
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=2, repeat=False)
+    first, _, third = core.add(b"0"), core.add(b"1"), core.add(b"2")
+    requests = [core.next_request(), core.next_request()]
+
+    for request in requests:
+        core.on_response(refusal(request, not_taken=True))
+
+    assert core.stopping
+    assert core.next_request() is None
+    assert core.is_idle
+    core.lost(UnavailableError("gone"))
+    again = [core.next_request(), core.next_request()]
+    assert [request.messages.bodies for request in again] == [body_of(b"0"), body_of(b"1")]
+    core.on_response(receipt(again[0]))
+    assert (first.error, third.done) == (None, False)
+
+
+def test_batch_whose_outcome_is_unknown_goes_out_again_if_that_is_allowed():
+    """The broker failed in its midst: with `repeat` it may be in the queue twice, and is in it once at least."""
+    core = BatchingCore("orders")
+    batch = core.add(b"0")
+
+    core.on_response(refusal(core.next_request()))
+
+    assert core.stopping
+    assert not batch.done
+    core.lost(UnavailableError("gone"))
+    core.on_response(receipt(core.next_request(), first_offset=3))
+    assert (batch.error, batch.first_offset) == (None, 3)
+
+
+def test_batch_whose_outcome_is_unknown_fails_where_repeating_is_not_allowed():
+    """It says that nobody knows; the stream goes on with the next."""
+    core = BatchingCore("orders", repeat=False)
+    batch = core.add(b"0")
+
+    core.on_response(refusal(core.next_request()))
+
+    assert type(batch.error) is OutcomeUnknownError
+    assert not core.stopping
+    core.add(b"1")
+    assert core.next_request().sequence == 2
+
+
+def test_lost_receipt_fails_where_repeating_is_not_allowed():
+    """What was sent is in doubt; what was not sent goes out on the next stream."""
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=1, repeat=False)
+    sent, unsent = core.add(b"0"), core.add(b"1")
+    core.next_request()
+
+    core.lost(UnavailableError("gone"))
+
+    assert type(sent.error) is OutcomeUnknownError
+    assert type(core.refused) is OutcomeUnknownError
+    request = core.next_request()
+    assert (request.sequence, request.messages.bodies) == (1, body_of(b"1"))
+    core.on_response(receipt(request))
+    assert unsent.error is None
+
+
+def test_flush_waits_for_what_goes_out_again():
+    """A batch that waits for the next stream is not forgotten, although it is nowhere in flight."""
+    core = BatchingCore("orders")
+    batch = core.add(b"0")
+
+    core.on_response(refusal(core.next_request(), not_taken=True))
+
+    assert core.is_idle
+    assert core.unresolved(core.sent) is batch
+
+
+def test_flush_waits_for_all_that_was_sent_before_it_and_for_nothing_else():
+    """A batch may be resolved before one that was sent earlier: the earlier one had to go out again."""
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=2)
+    first, second, third = core.add(b"0"), core.add(b"1"), core.add(b"2")
+    requests = [core.next_request(), core.next_request()]
+    core.on_response(refusal(requests[0], not_taken=True))
+
+    core.on_response(receipt(requests[1]))
+
+    assert second.done
+    assert core.sent == 3
+    assert core.unresolved(2) is first
+    assert core.unresolved(3) is third
+    core.lost(UnavailableError("gone"))
+    core.on_response(receipt(core.next_request()))
+    assert core.unresolved(2) is None
+    assert core.unresolved(3) is third
+
+
+def test_failed_message_names_itself():
+    """By its number among all of its producer's messages, and by its key."""
+    core = BatchingCore("orders", batch_messages=2)
+    core.add(b"0")
+    core.add(b"1")
+    core.add(b"2", fairness_key="acme")
+    batch = core.add(b"3", fairness_key="umbrella")
+    core.on_response(receipt(core.next_request()))
+
+    core.on_response(
+        ProduceResponse(sequence=core.next_request().sequence, error_code=5, error="no queue 'orders'")
+    )
+
+    errors = [batch.error_of(0), batch.error_of(1)]
+    assert [str(error) for error in errors] == [
+        "message 3 of the producer (key 'acme'): no queue 'orders'",
+        "message 4 of the producer (key 'umbrella'): no queue 'orders'",
+    ]
+    assert {type(error) for error in errors} == {QueueNotFoundError}
+    assert str(core.refused) == str(errors[0])
+
+
+def test_message_that_waits_too_long_fails():
+    """Unsent: certainly not taken. Once sent on a lost stream: nobody knows."""
+    now = 0.0
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=1, clock=lambda: now)
+    sent = core.add(b"0")
+    core.next_request()
+    core.lost(UnavailableError("gone"))
+    now = 5.0
+    unsent = core.add(b"1")
+    now = 6.0
+    young = core.add(b"2")
+
+    core.expire(10.0)
+    assert not sent.done
+    now = 15.0
+    core.expire(10.0)
+
+    assert type(sent.error) is OutcomeUnknownError
+    assert type(unsent.error) is UnavailableError
+    assert not young.done
+    assert (core.messages_held, core.bytes_held) == (1, len(body_of(b"2")))
+    assert core.next_request().messages.bodies == body_of(b"2")
+
+
+def test_message_that_nobody_could_send_expires_although_its_batch_is_open():
+    """While the broker is away a lone message is in no full batch."""
+    now = 0.0
+    core = BatchingCore("orders", clock=lambda: now)
+    batch = core.add(b"0")
+    now = 10.0
+
+    core.expire(10.0)
+
+    assert type(batch.error) is UnavailableError
+    core.add(b"1")
+    assert core.next_request().messages.bodies == body_of(b"1")
+
+
+def test_batch_that_the_broker_may_still_answer_does_not_expire():
+    """Its receipt would have no batch to go to."""
+    now = 0.0
+    core = BatchingCore("orders", clock=lambda: now)
+    batch = core.add(b"0")
+    request = core.next_request()
+    now = 100.0
+
+    core.expire(10.0)
+
+    assert not batch.done
+    core.on_response(receipt(request))
+    assert batch.error is None
 
 
 def test_receipt_for_fewer_messages_is_no_receipt():
@@ -180,15 +400,15 @@ def test_receipt_for_fewer_messages_is_no_receipt():
     assert isinstance(batch.error, RPCError)
 
 
-def test_lost_stream_fails_all_that_has_no_receipt():
-    """In flight, full or open: nobody waits for ever."""
+def test_failed_producer_fails_all_that_has_no_receipt():
+    """In flight, full or open: nobody waits for ever. What was in flight may have been taken."""
     core = BatchingCore("orders", batch_messages=2)
     batches = [core.add(b"x") for _ in range(5)]
     core.next_request()
 
     core.fail(UnavailableError("gone"))
 
-    assert all(isinstance(batch.error, UnavailableError) for batch in batches)
+    assert [type(batch.error) for batch in batches] == [OutcomeUnknownError] * 2 + [UnavailableError] * 3
     assert core.messages_held == core.bytes_held == 0
     assert core.next_request() is None
     with pytest.raises(UnavailableError):
@@ -236,4 +456,4 @@ def test_message_that_would_spoil_its_batch_is_refused_alone(message):
 
     with pytest.raises(InvalidArgumentError):
         core.add(**message)
-    assert core.last is None
+    assert core.sent == 0

@@ -161,13 +161,20 @@ class BatchingCore:
         return bool(self._full)
 
     @property
-    def last(self) -> Batch | None:
-        """The batch that is resolved last of those that hold messages now."""
-        if self._open.count:
-            return self._open
-        if self._full:
-            return self._full[-1]
-        return self._in_flight[-1] if self._in_flight else None
+    def sent(self) -> int:
+        """How many messages went in so far: the number of the last one."""
+        return self._open.first_number + self._open.count - 1
+
+    def unresolved(self, number: int) -> Batch | None:
+        """Return a batch with a message up to this number that has no receipt yet; None when all have theirs.
+
+        It is the one that is probably resolved last: batches that go out again are resolved after those behind them.
+        """
+        for batches in ((self._open,), self._full, self._in_flight, self._again):
+            for batch in reversed(batches):
+                if batch.count and batch.first_number <= number:
+                    return batch
+        return None
 
     def add(
         self,

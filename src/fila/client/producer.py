@@ -9,7 +9,7 @@ from fila.client.batching import Batch, BatchingCore
 from fila.client.connection import Connection
 from fila.client.context import Context
 from fila.client.failures import again
-from fila.client.streams import Session, wait_for
+from fila.client.streams import Session, until, wait_for
 from fila.errors import FilaError, UnavailableError
 from fila.wire.ids import message_id
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
@@ -60,8 +60,8 @@ class ProducerStream:
         self._running = running
         self._leaving = False
         self._watch: asyncio.TimerHandle | None = None
-        # Those who wait for room.
-        self.room: list[Any] = []
+        # Told whenever there may be room again.
+        self.tell: Callable[[], None] = lambda: None
         self._session: Session[ProduceRequest, ProduceResponse] = Session(
             connection,
             # The channel opens with the stream.
@@ -78,6 +78,28 @@ class ProducerStream:
         self._running.add(self)
         self._session.start()
         self._watch_later()
+
+    async def flush(self) -> None:
+        """Wait until all messages sent so far are durable, and raise the first refusal since the last flush."""
+        core = self.core
+        with self.lock:
+            number = core.sent
+            batch = core.unresolved(number)
+        while batch is not None:
+            await until(batch)
+            with self.lock:
+                batch = core.unresolved(number)
+        with self.lock:
+            refused, core.refused = core.refused, None
+        if refused is not None:
+            raise again(refused)
+
+    async def close(self) -> None:
+        """Flush, and end the stream."""
+        try:
+            await self.flush()
+        finally:
+            await self.abort()
 
     async def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""
@@ -102,13 +124,13 @@ class ProducerStream:
         with self.lock:
             self.core.on_response(response)
         self._session.wake()
-        self._tell_of_room()
+        self.tell()
 
     def on_lost(self, error: FilaError) -> None:
         """What has no receipt goes out again."""
         with self.lock:
             self.core.lost(error)
-        self._tell_of_room()
+        self.tell()
 
     def on_failed(self, error: FilaError) -> None:
         """What has no receipt fails."""
@@ -117,14 +139,7 @@ class ProducerStream:
         self._running.discard(self)
         if self._watch is not None:
             self._watch.cancel()
-        self._tell_of_room()
-
-    def _tell_of_room(self) -> None:
-        if self.room and (self.core.has_room or self.core.failed is not None):
-            waiting, self.room = self.room, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+        self.tell()
 
     def _watch_later(self) -> None:
         self._watch = asyncio.get_running_loop().call_later(
@@ -134,7 +149,7 @@ class ProducerStream:
     def _look(self) -> None:
         with self.lock:
             self.core.expire(limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS)
-        self._tell_of_room()
+        self.tell()
         self._watch_later()
 
 
@@ -148,6 +163,8 @@ class Producer(Context):
     def __init__(self, stream: ProducerStream) -> None:
         self._stream = stream
         self._core = stream.core
+        self._room: list[asyncio.Future[None]] = []
+        stream.tell = self._tell_of_room
 
     def send(
         self,
@@ -175,27 +192,28 @@ class Producer(Context):
             await asyncio.sleep(0)
         while not core.has_room and core.failed is None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._stream.room.append(future)
+            self._room.append(future)
             await future
         if core.failed is not None:
             raise again(core.failed)
+
+    def _tell_of_room(self) -> None:
+        if self._room and (self._core.has_room or self._core.failed is not None):
+            waiting, self._room = self._room, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
 
     async def flush(self) -> None:
         """Wait until all messages sent so far are durable.
 
         Raises the first refusal since the last flush, whether or not its receipt was awaited; it names its message.
         """
-        last = self._core.last
-        if last is not None:
-            await _Once(last)
-        raise_refused(self._core)
+        await self._stream.flush()
 
     async def close(self) -> None:
         """Flush, and end the stream."""
-        try:
-            await self.flush()
-        finally:
-            await self.abort()
+        await self._stream.close()
 
     async def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""
@@ -214,23 +232,6 @@ class Producer(Context):
             await self.abort()
 
 
-def raise_refused(core: BatchingCore) -> None:
-    """Raise the first refusal since this was asked last."""
-    refused, core.refused = core.refused, None
-    if refused is not None:
-        raise again(refused)
-
-
 def note_flush_failure(error: BaseException, queue: str, flush_error: FilaError) -> None:
     """Say in the error that ended a context that the flush failed as well."""
     error.add_note(f"flushing the producer of {queue!r} failed too: {flush_error}")
-
-
-class _Once:
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return wait_for(self._batch)
