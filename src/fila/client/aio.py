@@ -6,8 +6,9 @@ calls, each with a deadline.
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from typing import Self
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Self
 
 from fila import limits
 from fila.client import address
@@ -24,7 +25,36 @@ from fila.client.values import EnqueueResult, KeyStats, NewMessage, QueueInfo, Q
 from fila.client.worker import Worker
 from fila.errors import InvalidArgumentError, LimitError, MessageNotFoundError, QueueNotFoundError
 from fila.wire.status import error_of
-from fila.wire.v1 import admin_pb2, service_pb2
+from fila.wire.v1 import admin_pb2, messages_pb2, service_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What the two faces share."""
+
+    connection: Connection
+    settler: UnarySettler
+    # Those that have a stream.
+    subscriptions: set[Subscription[Any]]
+    producers: set[ProducerStream]
+
+    def producer_stream(
+        self, queue: str, *, repeat: bool, lock: AbstractContextManager[object]
+    ) -> ProducerStream:
+        """Return a producer's end of its streams; whoever uses its core holds the lock."""
+        return ProducerStream(self.connection, BatchingCore(queue, repeat=repeat), self.producers, lock)
+
+    async def lease(
+        self, queue: str, max_messages: int, wait_seconds: float
+    ) -> Sequence[messages_pb2.Message]:
+        """Take what is ready, or wait for the first message."""
+        request = service_pb2.LeaseRequest(
+            queue=queue, max_messages=max_messages, wait_ms=round(wait_seconds * 1000)
+        )
+        call = self.connection.call(
+            self.connection.service.Lease, request, repeat=False, wait_seconds=wait_seconds
+        )
+        return (await call).messages
 
 
 class AsyncClient(Context):
@@ -49,9 +79,8 @@ class AsyncClient(Context):
             parsed, ca_file=ca_file, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds
         )
         self._closed = False
-        self._subscriptions: set[Subscription[DeliveredMessage]] = set()
-        self._producers: set[ProducerStream] = set()
         self._settler = UnarySettler(self._settle_by_id)
+        self._inside = Inside(self._connection, self._settler, set(), set())
 
     # --- connection ---
 
@@ -86,10 +115,10 @@ class AsyncClient(Context):
             return
         try:
             await self._settler.drain()
-            for subscription in list(self._subscriptions):
+            for subscription in list(self._inside.subscriptions):
                 await subscription.close()
-            for stream in list(self._producers):
-                await Producer(stream).close()
+            for stream in list(self._inside.producers):
+                await stream.close()
         finally:
             self._closed = True
             await self._connection.close()
@@ -134,8 +163,7 @@ class AsyncClient(Context):
         What has no receipt when the connection is lost is sent again, and may then be in the queue twice. With
         `repeat=False` it fails with OutcomeUnknownError instead.
         """
-        core = BatchingCore(queue, repeat=repeat)
-        return Producer(ProducerStream(self._connection, core, self._producers, nullcontext()))
+        return Producer(self._inside.producer_stream(queue, repeat=repeat, lock=nullcontext()))
 
     # --- consuming ---
 
@@ -161,7 +189,7 @@ class AsyncClient(Context):
                 prefetch=prefetch,
                 prefetch_bytes=prefetch_bytes,
                 settler=self._settler,
-                running=self._subscriptions,
+                running=self._inside.subscriptions,
                 lock=nullcontext(),
             )
         )
@@ -182,12 +210,8 @@ class AsyncClient(Context):
 
         The leases live until they are settled or run out, whatever becomes of this client.
         """
-        wait_ms = round(wait_seconds * 1000)
-        request = service_pb2.LeaseRequest(queue=queue, max_messages=max_messages, wait_ms=wait_ms)
-        response = await self._connection.call(
-            self._connection.service.Lease, request, repeat=False, wait_seconds=wait_seconds
-        )
-        return [LeasedMessage(message, self._settler) for message in response.messages]
+        messages = await self._inside.lease(queue, max_messages, wait_seconds)
+        return [LeasedMessage(message, self._settler) for message in messages]
 
     async def ack(self, queue: str, message_id: str) -> None:
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
@@ -295,6 +319,11 @@ class AsyncClient(Context):
                 for stats in response.per_key_stats
             ),
         )
+
+
+def inside(client: AsyncClient) -> Inside:
+    """Return what another face of the same client needs of it."""
+    return client._inside  # noqa: SLF001 - it is no part of what users see
 
 
 def check_prefetch(prefetch: int, prefetch_bytes: int) -> None:

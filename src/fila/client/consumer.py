@@ -11,17 +11,39 @@ from fila.client.deliveries import Frame
 from fila.client.failures import again
 from fila.client.leasing import UnarySettlement
 from fila.client.messages import Delivered, DeliveredMessage, Message, Settle
-from fila.client.streams import wait_for
+from fila.client.streams import until
 from fila.client.subscription import Subscription
 
 
-class StreamSettlement:
-    """What became of an ack, nack, extension or release.
+class Outcome:
+    """What became of one message, in what was settled with others."""
+
+    __slots__ = ("_epoch", "_position", "pending")
+
+    def __init__(self, pending: Frame | UnarySettlement, epoch: int, position: int) -> None:
+        self.pending = pending
+        self._epoch = epoch
+        self._position = position
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known."""
+        return self.pending.done
+
+    def check(self) -> None:
+        """Raise why the broker refused it, if it did."""
+        error = self.pending.outcome(self._epoch, self._position)
+        if error is not None:
+            raise again(error)
+
+
+class StreamSettlement(Outcome):
+    """What became of an ack, nack, extension or release, for asyncio.
 
     All that one turn of the event loop settles shares one frame and one confirmation.
     """
 
-    __slots__ = ("_action", "_epoch", "_pending", "_position", "_subscription")
+    __slots__ = ("_action", "_subscription")
 
     def __init__(
         self,
@@ -31,18 +53,19 @@ class StreamSettlement:
         epoch: int,
         position: int,
     ) -> None:
-        self._subscription = subscription
-        self._action = action
-        self._pending = pending
+        # Its own lines and not the parent's: one is made for each message.
+        self.pending = pending
         self._epoch = epoch
         self._position = position
+        self._subscription = subscription
+        self._action = action
 
     def __await__(self) -> Generator[Any, None, None]:
         if self._action is Settle.EXTEND:
             # Whether the lease still lives is what the caller wants to know.
             yield from self.durable().__await__()
             return
-        pending, subscription = self._pending, self._subscription
+        pending, subscription = self.pending, self._subscription
         if subscription.core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
             yield from subscription.confirmed().__await__()
         elif type(pending) is Frame and pending.count >= limits.ACKS_FRAME_MESSAGES and not pending.sequence:
@@ -51,10 +74,8 @@ class StreamSettlement:
 
     async def durable(self) -> None:
         """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
-        await _Until(self._pending)
-        error = self._pending.outcome(self._epoch, self._position)
-        if error is not None:
-            raise again(error)
+        await until(self.pending)
+        self.check()
 
 
 class AsyncSubscription(Subscription[DeliveredMessage]):
@@ -130,7 +151,7 @@ class Consumer(AsyncIterator[Message], Context):
     async def _subscribed(self) -> Self:
         await self.__aenter__()
         pending = self._subscription.subscribed
-        await _Until(pending)
+        await until(pending)
         if pending.error is not None:
             raise again(pending.error)
         return self
@@ -171,15 +192,3 @@ class Consumer(AsyncIterator[Message], Context):
         # `break` calls nothing but this. It may run in any thread.
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._subscription.abandon)
-
-
-class _Until:
-    """Waits until something has happened."""
-
-    __slots__ = ("_pending",)
-
-    def __init__(self, pending: Any) -> None:
-        self._pending = pending
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return wait_for(self._pending)

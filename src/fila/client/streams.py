@@ -31,6 +31,21 @@ def wait_for(pending: Pending) -> Generator[Any, None, None]:
         yield from future
 
 
+async def until(pending: Pending) -> None:
+    """Wait until it has happened, as a coroutine."""
+    await _Until(pending)
+
+
+class _Until:
+    __slots__ = ("_pending",)
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return wait_for(self._pending)
+
+
 class End(Protocol[RequestT_co, ResponseT_contra]):
     """What is at our end of a stream: a core, and whoever waits for it."""
 

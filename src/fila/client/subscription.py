@@ -137,7 +137,9 @@ class Subscription(ABC, Generic[DeliveredT]):
         self._running.discard(self)
 
     def _close_when_idle(self) -> None:
-        if not self.core.in_work:
+        with self.lock:
+            in_work = self.core.in_work
+        if not in_work:
             self._start_closing()
 
     # --- what the session asks ---
@@ -266,7 +268,8 @@ class Subscription(ABC, Generic[DeliveredT]):
     def _arm_expiry(self) -> None:
         if self._expiry is not None:
             return
-        next_expiry = self.core.next_expiry
+        with self.lock:
+            next_expiry = self.core.next_expiry
         if next_expiry is not None:
             delay_seconds = max(0.0, next_expiry - monotonic())
             self._expiry = asyncio.get_running_loop().call_later(delay_seconds, self._on_expiry)

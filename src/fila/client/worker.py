@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from fila import limits
@@ -107,7 +107,14 @@ class Worker:
             await asyncio.gather(*left, return_exceptions=True)
 
 
-async def keep_alive(consumer: Consumer) -> None:
+class Kept(Protocol):
+    """What holds leases that are to be kept."""
+
+    def keep_alive(self) -> None:
+        """Extend those that are more than half through."""
+
+
+async def keep_alive(consumer: Kept) -> None:
     """Extend what is held, again and again: twice in the time that the shortest lease may have."""
     while True:
         await asyncio.sleep(limits.VISIBILITY_TIMEOUT_MS_MIN / 4_000)

@@ -1,0 +1,147 @@
+"""The consumer for threads: `for message in client.consume(queue)`."""
+
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any, Self
+
+from fila import limits
+from fila.client.blocking.context import SyncContext
+from fila.client.blocking.portal import Portal, Poster
+from fila.client.connection import Connection
+from fila.client.consumer import Outcome
+from fila.client.failures import again
+from fila.client.leasing import UnarySettlement, UnarySettler
+from fila.client.messages import BaseMessage, Delivered, DeliveredSyncMessage, Settle, SyncMessage
+from fila.client.streams import until
+from fila.client.subscription import Subscription
+
+
+class SyncStreamSettlement:
+    """What became of an ack, nack, extension or release."""
+
+    __slots__ = ("_outcome", "_portal")
+
+    def __init__(self, portal: Portal, outcome: Outcome) -> None:
+        self._portal = portal
+        self._outcome = outcome
+
+    def durable(self) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+        if not self._outcome.done:
+            self._portal.run(until(self._outcome.pending))
+        self._outcome.check()
+
+
+class SyncSubscription(Subscription[DeliveredSyncMessage]):
+    """A subscription whose user is in another thread. Its condition's lock guards the core."""
+
+    def __init__(self, portal: Portal, connection: Connection, queue: str, **options: Any) -> None:
+        self._portal = portal
+        self._changed = threading.Condition(threading.Lock())
+        super().__init__(connection, queue, message_type=DeliveredSyncMessage, lock=self._changed, **options)
+        self.wake_soon = Poster(portal, self.wake)
+
+    def notify(self) -> None:
+        """Wake all who wait."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def next_message(self) -> DeliveredSyncMessage | None:
+        """Wait for a message; None when there will be none, because the stream was closed here."""
+        self._portal.check()
+        with self._changed:
+            while (message := self.core.take(monotonic())) is None:
+                if self.is_ending:
+                    return None
+                if self.core.failed is not None:
+                    raise again(self.core.failed)
+                # There may be credit to grant.
+                self.wake_soon()
+                self._changed.wait()
+        self.wake_soon()
+        return message
+
+    def settle(self, message: Delivered, action: Settle, argument: str | int) -> SyncStreamSettlement:
+        """Note it for the next frame, and wait while too much is unconfirmed."""
+        self._portal.check()
+        held, position, core = message.held, message.position, self.core
+        pending: Any
+        with self._changed:
+            pending = core.settle(held, position, action, argument, monotonic())
+            while core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX and core.failed is None:
+                self.wake_soon()
+                self._changed.wait()
+        if pending is None:
+            pending = self._portal.ask(lambda: self.settle_by_id(message, action, argument))
+        else:
+            self.wake_soon()
+        return SyncStreamSettlement(self._portal, Outcome(pending, held.epoch, position))
+
+
+class SyncConsumer(Iterator[SyncMessage], SyncContext):
+    """The messages of a queue, as they may be worked on. Made by `Client.consume`.
+
+    Several threads may share it. Leaving the context, or `close`, gives back what is not settled and ends the iteration
+    in every thread. To leave the loop without them gives back what was not handed out.
+    """
+
+    def __init__(self, portal: Portal, subscription: SyncSubscription) -> None:
+        self._portal = portal
+        self._subscription = subscription
+        portal.post(subscription.start)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SyncMessage:
+        message = self._subscription.next_message()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def stop(self) -> None:
+        """Ask for no more: what was not handed out goes back, and the loop ends."""
+        self._portal.post(self._subscription.abandon)
+
+    def start(self, work: "Callable[[SyncSubscription], Coroutine[Any, Any, None]]") -> "Future[None]":
+        """Run a coroutine beside it, in the client's own thread."""
+        return self._portal.start(work(self._subscription))
+
+    def close(self) -> None:
+        """End the stream: what is not settled goes back to the queue, without an attempt."""
+        self._portal.run(self._subscription.close())
+
+    def _leave(self, error: BaseException | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # `break` calls nothing but this.
+        self.stop()
+
+
+class SyncLeaseSettler:
+    """Settles what a unary Lease returned, and waits for it."""
+
+    def __init__(self, portal: Portal, settler: UnarySettler) -> None:
+        self._portal = portal
+        self._settler = settler
+
+    def settle_leased(
+        self, message: BaseMessage, action: Settle, argument: str | int
+    ) -> SyncStreamSettlement:
+        """Settle, and raise why it was refused."""
+        settlement = self._portal.run(_settled(self._settler.settle_leased, message, action, argument))
+        return SyncStreamSettlement(self._portal, Outcome(settlement, message.epoch, 0))
+
+
+async def _settled(
+    settle: Callable[[BaseMessage, Settle, str | int], UnarySettlement],
+    message: BaseMessage,
+    action: Settle,
+    argument: str | int,
+) -> UnarySettlement:
+    settlement = settle(message, action, argument)
+    await settlement
+    return settlement

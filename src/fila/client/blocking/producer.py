@@ -1,0 +1,102 @@
+"""The producer for threads: `with client.producer(queue) as producer`."""
+
+import threading
+from collections.abc import Mapping
+
+from fila.client.batching import Batch
+from fila.client.blocking.context import SyncContext
+from fila.client.blocking.portal import Portal, Poster
+from fila.client.producer import ProducerStream, note_flush_failure, receipt_id
+from fila.client.streams import until
+from fila.errors import FilaError
+
+
+class SyncReceipt:
+    """Stands for a message that was sent."""
+
+    __slots__ = ("_batch", "_portal", "_position")
+
+    def __init__(self, portal: Portal, batch: Batch, position: int) -> None:
+        self._portal = portal
+        self._batch = batch
+        self._position = position
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` returns at once."""
+        return self._batch.done
+
+    @property
+    def number(self) -> int:
+        """Which of its producer's messages it is, from 1: what an error calls it."""
+        return self._batch.first_number + self._position
+
+    def result(self) -> str:
+        """Wait until the message is durable and return its id, or raise why it was not taken."""
+        if not self._batch.done:
+            self._portal.run(until(self._batch))
+        return receipt_id(self._batch, self._position)
+
+
+class SyncProducer(SyncContext):
+    """Sends messages to one queue in batches that form by themselves. Made by `Client.producer`.
+
+    Several threads may use it. Leaving the context flushes.
+    """
+
+    def __init__(self, portal: Portal, stream: ProducerStream, changed: threading.Condition) -> None:
+        self._portal = portal
+        self._stream = stream
+        # Its lock guards the core.
+        self._changed = changed
+        self._wake = Poster(portal, lambda: stream.wake())  # noqa: PLW0108 - waking means opening only once
+
+    def send(
+        self,
+        payload: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        fairness_key: str | None = None,
+        weight: int | None = None,
+        cost: int | None = None,
+    ) -> SyncReceipt:
+        """Send a message; ask the receipt for its id, or `flush` for all of them.
+
+        Waits while the producer holds all that it may.
+        """
+        core = self._stream.core
+        self._portal.check()
+        with self._changed:
+            while not core.has_room and core.failed is None:
+                self._changed.wait()
+            batch = core.add(payload, headers, fairness_key=fairness_key, weight=weight, cost=cost)
+            position = batch.count - 1
+        self._wake()
+        return SyncReceipt(self._portal, batch, position)
+
+    def flush(self) -> None:
+        """Wait until all messages sent so far are durable.
+
+        Raises the first refusal since the last flush, whether or not its receipt was looked at; it names its message.
+        """
+        self._portal.run(self._stream.flush())
+
+    def close(self) -> None:
+        """Flush, and end the stream."""
+        self._portal.run(self._stream.close())
+
+    def abort(self) -> None:
+        """End the stream without a flush: what has no receipt yet fails."""
+        self._portal.run(self._stream.abort())
+
+    def _leave(self, error: BaseException | None) -> None:
+        if error is None:
+            self.close()
+            return
+        # The body's own error is the one to report.
+        try:
+            self.flush()
+        except FilaError as flush_error:
+            note_flush_failure(error, self._stream.core.queue, flush_error)
+        finally:
+            self.abort()
