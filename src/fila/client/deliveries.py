@@ -27,188 +27,7 @@ from fila.wire.v1.service_pb2 import (
     SubscribeResponse,
 )
 
-# What became of a place in a delivery.
-_WAITING, _BEGUN, _SETTLED, _EXPIRED = range(4)
-
-
 DeliveredT = TypeVar("DeliveredT", bound=Delivered)
-# What to say of some places of one delivery.
-Places = tuple["Held", int, int]
-
-
-class Holder(Protocol):
-    """Whoever can settle what a stream delivered."""
-
-    def settle(self, message: Delivered, action: Settle, argument: str | int) -> Any:
-        """Note it for the next frame; the result waits for the confirmation."""
-
-
-class Held:
-    """One delivery: its columns, and what became of each message."""
-
-    __slots__ = (
-        "_enqueued_at_ms",
-        "_first_offset",
-        "_offsets",
-        "announced",
-        "attempts",
-        "bodies",
-        "body_start",
-        "count",
-        "deadline",
-        "epoch",
-        "expires_at",
-        "generation",
-        "handed",
-        "holder",
-        "key_index",
-        "keys",
-        "lease_expires_at_ms",
-        "leased_at_ms",
-        "left",
-        "queue",
-        "queue_number",
-        "sizes",
-        "states",
-        "timeout_seconds",
-        "weights",
-    )
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        *,
-        holder: Holder,
-        queue: str,
-        queue_number: int,
-        generation: int,
-        now: float,
-    ) -> None:
-        self.holder = holder
-        # Which of the streams brought it.
-        self.generation = generation
-        self.queue = queue
-        self.queue_number = queue_number
-        self.epoch = delivery.epoch
-        self.leased_at_ms = delivery.leased_at_ms
-        self.lease_expires_at_ms = delivery.lease_expires_at_ms
-        # The broker's clock is not ours: only how long the lease lasts can be compared. It was on its way for a
-        # while, so this is late rather than early, and the broker has the last word.
-        self.timeout_seconds = (delivery.lease_expires_at_ms - delivery.leased_at_ms) / 1000
-        self.deadline = now + self.timeout_seconds
-        # Pushed back by extensions of messages in work.
-        self.expires_at = self.deadline
-        self.sizes: list[int] = delivery.sizes[:]
-        self.count = len(self.sizes)
-        self.bodies = delivery.bodies
-        self.keys: list[str] = list(delivery.keys)
-        self.key_index: list[int] = delivery.key_index[:]
-        self.weights: list[int] = delivery.weights[:]
-        self.attempts: list[int] = delivery.attempts[:]
-        self._first_offset = delivery.first_offset
-        self._offsets: list[int] = delivery.offsets[:]
-        self._enqueued_at_ms: list[int] = delivery.enqueued_at_ms[:]
-        self.states = bytearray(self.count)
-        self.left = self.count
-        # Places before it were handed out, and the first so many of those were reported as begun.
-        self.handed = 0
-        self.announced = 0
-        self.body_start = 0
-
-    def check(self) -> None:
-        """Raise RPCError if the columns contradict each other."""
-        count = self.count
-        optional = (self.key_index, self.weights, self.attempts, self._offsets)
-        if (
-            not count
-            or sum(self.sizes) != len(self.bodies)
-            or any(column and len(column) != count for column in optional)
-            or len(self._enqueued_at_ms) not in (1, count)
-            or not self.keys
-            or (self.key_index and max(self.key_index) >= len(self.keys))
-        ):
-            raise RPCError(f"the columns of delivery {self.epoch} contradict each other", Code.INTERNAL)
-
-    def offset(self, position: int) -> int:
-        """Return a message's place in the queue."""
-        return self._offsets[position] if self._offsets else self._first_offset + position
-
-    def enqueued_at_ms(self, position: int) -> int:
-        """Return when the broker took a message."""
-        times = self._enqueued_at_ms
-        return times[position] if len(times) > 1 else times[0]
-
-    def open_runs(self) -> list[tuple[int, int]]:
-        """Return the places that are neither settled nor expired, as positions and counts."""
-        runs: list[tuple[int, int]] = []
-        for position, state in enumerate(self.states):
-            if state not in (_WAITING, _BEGUN):
-                continue
-            if runs and sum(runs[-1]) == position:
-                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-            else:
-                runs.append((position, 1))
-        return runs
-
-    def message_id(self, position: int) -> str:
-        """Return a message's id."""
-        return message_id(self.queue_number, self.offset(position), self.enqueued_at_ms(position))
-
-
-class Frame(Pending):
-    """What was settled together, and is confirmed together."""
-
-    __slots__ = (
-        "ack",
-        "count",
-        "error_characters",
-        "extended",
-        "extends",
-        "helds",
-        "nacks",
-        "refused",
-        "release",
-        "sequence",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sequence = 0
-        # How many messages it settles, and of which deliveries.
-        self.count = 0
-        self.helds: dict[int, Held] = {}
-        self.ack = RunsBuilder()
-        self.release = RunsBuilder()
-        self.nacks: dict[str, RunsBuilder] = {}
-        self.error_characters = 0
-        self.extends: dict[int, RunsBuilder] = {}
-        # The timeout, in ms, by epoch and position.
-        self.extended: dict[tuple[int, int], int] = {}
-        self.refused: list[tuple[int, int, int, str]] = []
-
-    def settlements(self) -> Iterator[tuple[Settle, str | int, list[Places]]]:
-        """Return what it says, by deliveries and places."""
-        if self.extends:
-            for timeout_ms, runs in self.extends.items():
-                yield Settle.EXTEND, timeout_ms, self._places(runs)
-        if self.ack:
-            yield Settle.ACK, "", self._places(self.ack)
-        for error, runs in self.nacks.items():
-            yield Settle.NACK, error, self._places(runs)
-        if self.release:
-            yield Settle.RELEASE, "", self._places(self.release)
-
-    def _places(self, runs: RunsBuilder) -> list[Places]:
-        return [(self.helds[epoch], position, count) for epoch, position, count in runs.runs()]
-
-    def outcome(self, epoch: int, position: int) -> FilaError | None:
-        """Return why the settlement of one message failed, or None if it is durable."""
-        if self.error is not None:
-            return self.error
-        for refused_epoch, start, count, reason in self.refused:
-            if refused_epoch == epoch and start <= position and (not count or position < start + count):
-                return MessageNotFoundError(reason or "the lease had ended")
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +159,7 @@ class DeliveriesCore(Generic[DeliveredT]):
     def _forget_waiting(self) -> None:
         """Drop what was not handed out: it is not ours any more, or will not be for long."""
         for held in self._waiting:
-            held.states[held.handed :] = bytes([_SETTLED]) * (held.count - held.handed)
+            held.states[held.handed :] = bytes([SETTLED]) * (held.count - held.handed)
             held.left -= held.count - held.handed
             held.handed = held.count
             if not held.left:
@@ -364,7 +183,7 @@ class DeliveriesCore(Generic[DeliveredT]):
             start = held.body_start
             held.body_start = start + held.sizes[position]
             held.handed = position + 1
-            held.states[position] = _BEGUN
+            held.states[position] = BEGUN
             if not self._begun or self._begun[-1] is not held:
                 self._begun.append(held)
             return self._message_type(held, position, start)
@@ -374,7 +193,7 @@ class DeliveriesCore(Generic[DeliveredT]):
     def in_work(self) -> int:
         """How many messages were handed out and are neither settled nor expired."""
         return sum(
-            held.states.count(_BEGUN) for helds in (self._held, self._adrift) for held in helds.values()
+            held.states.count(BEGUN) for helds in (self._held, self._adrift) for held in helds.values()
         )
 
     @property
@@ -406,7 +225,7 @@ class DeliveriesCore(Generic[DeliveredT]):
         Raises MessageNotFoundError for what was settled before, and when the stream is gone for good.
         """
         state = held.states[position]
-        if state == _SETTLED:
+        if state == SETTLED:
             raise MessageNotFoundError(f"message {held.message_id(position)} was settled before")
         if self.failed is not None:
             raise MessageNotFoundError(f"the lease ended with its stream: {self.failed.message}")
@@ -432,9 +251,9 @@ class DeliveriesCore(Generic[DeliveredT]):
         frame.helds[held.epoch] = held
         frame.count += 1
         self.unconfirmed += 1
-        held.states[position] = _SETTLED
+        held.states[position] = SETTLED
         # The credit of an expired lease was taken back when it expired.
-        if state != _EXPIRED:
+        if state != EXPIRED:
             self._free(held, held.sizes[position], 1)
         return frame
 
@@ -445,7 +264,7 @@ class DeliveriesCore(Generic[DeliveredT]):
             assert isinstance(argument, int)
             held.expires_at = max(held.expires_at, now + argument / 1000)
             return
-        held.states[position] = _SETTLED
+        held.states[position] = SETTLED
         held.left -= 1
         if not held.left:
             self._adrift.pop(held.epoch, None)
@@ -457,16 +276,16 @@ class DeliveriesCore(Generic[DeliveredT]):
         """
         frame: Frame | None = None
         for held in self._held.values():
-            if held.expires_at - now > held.timeout_seconds / 2:
+            if held.kept_until - now > held.timeout_seconds / 2:
                 continue
             timeout_ms = round(held.timeout_seconds * 1000)
             for position, count in held.open_runs():
                 frame = self._extending_frame(held, position, timeout_ms, count)
-            held.expires_at = held.deadline = now + held.timeout_seconds
+            held.expires_at = held.deadline = held.kept_until = now + held.timeout_seconds
         adrift: list[tuple[Places, int]] = []
         for held in self._adrift.values():
-            if held.expires_at - now <= held.timeout_seconds / 2:
-                held.expires_at = now + held.timeout_seconds
+            if held.kept_until - now <= held.timeout_seconds / 2:
+                held.expires_at = held.kept_until = now + held.timeout_seconds
                 timeout_ms = round(held.timeout_seconds * 1000)
                 adrift += [((held, position, count), timeout_ms) for position, count in held.open_runs()]
         return frame, adrift
@@ -477,7 +296,7 @@ class DeliveriesCore(Generic[DeliveredT]):
             (held, position, count) for held in self._adrift.values() for position, count in held.open_runs()
         ]
         for held, position, count in places:
-            held.states[position : position + count] = bytes([_SETTLED]) * count
+            held.states[position : position + count] = bytes([SETTLED]) * count
         self._adrift.clear()
         return places
 
@@ -584,7 +403,7 @@ class DeliveriesCore(Generic[DeliveredT]):
         for held in self._begun:
             states, announced = held.states, held.announced
             for position in range(announced, held.handed):
-                if states[position] == _BEGUN:
+                if states[position] == BEGUN:
                     builder.add(held.epoch, position)
             held.announced = held.handed
         self._begun.clear()
@@ -597,7 +416,7 @@ class DeliveriesCore(Generic[DeliveredT]):
         frame = self._open_frame()
         frame.release.add(held.epoch, first, held.count - first)
         frame.helds[held.epoch] = held
-        held.states[first:] = bytes([_SETTLED]) * (held.count - first)
+        held.states[first:] = bytes([SETTLED]) * (held.count - first)
         held.handed = held.count
         self._free(held, sum(held.sizes[first:]), held.count - first)
 
@@ -605,8 +424,8 @@ class DeliveriesCore(Generic[DeliveredT]):
         """Give up on what is left of a delivery from a place on."""
         states, freed_bytes, freed = held.states, 0, 0
         for position in range(first, held.count):
-            if states[position] in (_WAITING, _BEGUN):
-                states[position] = _EXPIRED
+            if states[position] in (WAITING, BEGUN):
+                states[position] = EXPIRED
                 freed += 1
                 freed_bytes += held.sizes[position]
         held.handed = held.count
