@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from fila import limits
 from fila.client.context import Context
-from fila.client.deliveries import Frame
 from fila.client.failures import again
+from fila.client.frame import Frame
 from fila.client.leasing import UnarySettlement
 from fila.client.messages import Delivered, DeliveredMessage, Message, Settle
 from fila.client.streams import until

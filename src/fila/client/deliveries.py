@@ -8,16 +8,15 @@ broker, but the new stream does not know them, so what is still to be said of th
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from fila import limits
+from fila.client.frame import Frame, Places
+from fila.client.held import BEGUN, EXPIRED, SETTLED, WAITING, Held, Holder
 from fila.client.messages import Delivered, Settle
 from fila.client.runs import RunsBuilder, read_runs
-from fila.client.waiting import Pending
-from fila.errors import Code, FilaError, MessageNotFoundError, RPCError
-from fila.wire.ids import message_id
+from fila.errors import FilaError, MessageNotFoundError
 from fila.wire.v1.service_pb2 import (
     Delivery,
     ExtendRuns,

@@ -17,7 +17,7 @@ from fila.limits import ERROR_BYTES_MAX, VISIBILITY_TIMEOUT_MS_MAX
 from fila.wire.v1 import messages_pb2
 
 if TYPE_CHECKING:
-    from fila.client.deliveries import Held
+    from fila.client.held import Held
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

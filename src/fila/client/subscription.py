@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Generic
 
 from fila.client.connection import Connection
-from fila.client.deliveries import Adrift, DeliveredT, DeliveriesCore, Frame, Places
+from fila.client.deliveries import Adrift, DeliveredT, DeliveriesCore
+from fila.client.frame import Frame, Places
 from fila.client.leasing import UnarySettlement, UnarySettler
 from fila.client.messages import Delivered, Settle
 from fila.client.streams import Session
