@@ -36,6 +36,7 @@ class Held:
         "generation",
         "handed",
         "holder",
+        "kept_until",
         "key_index",
         "keys",
         "lease_expires_at_ms",
@@ -73,6 +74,8 @@ class Held:
         self.deadline = now + self.timeout_seconds
         # Pushed back by extensions of messages in work.
         self.expires_at = self.deadline
+        # Pushed back by extensions of all that is open: one message's own says nothing of the others.
+        self.kept_until = self.deadline
         self.sizes: list[int] = delivery.sizes[:]
         self.count = len(self.sizes)
         self.bodies = delivery.bodies
