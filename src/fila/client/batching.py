@@ -200,10 +200,7 @@ class BatchingCore:
         size = len(head) + len(payload)
         # The same as `has_room`: whoever has waited for room may add one message, whatever its size.
         if self.messages_held >= self._messages_held_max or self.bytes_held >= self._bytes_held_max:
-            raise LimitError(
-                f"the producer of {self.queue!r} holds {self.messages_held:,} messages and {self.bytes_held:,} bytes: "
-                "await room() before sending more"
-            )
+            raise self._no_room()
         key = fairness_key or limits.FAIRNESS_KEY_DEFAULT
         batch = self._open
         if key not in batch.keys:
@@ -237,6 +234,12 @@ class BatchingCore:
             self._full.append(batch)
             self._next_batch()
         return batch
+
+    def _no_room(self) -> LimitError:
+        return LimitError(
+            f"the producer of {self.queue!r} holds {self.messages_held:,} messages and {self.bytes_held:,} bytes: "
+            "await room() before sending more"
+        )
 
     def _next_batch(self) -> Batch:
         last = self._open
