@@ -10,6 +10,7 @@ import subprocess
 import time
 from contextlib import suppress
 
+import grpc
 import pytest
 from tests.integration.server_process import ServerProcess
 
@@ -17,6 +18,10 @@ from fila import AsyncClient, assembly, limits
 from fila.client.values import NewMessage
 from fila.config import ServerSettings, Settings, StorageSettings
 from fila.errors import FilaError, MessageNotFoundError, StoreError
+from fila.wire.ids import message_id
+from fila.wire.v1 import messages_pb2 as messages
+from fila.wire.v1 import service_pb2 as service
+from fila.wire.v1.service_pb2_grpc import FilaServiceStub
 
 # How long a stop may take beyond what it grants its clients: a loaded machine is slow, a hanging stop is not this quick.
 STOP_SLACK_SECONDS = 5
@@ -64,6 +69,16 @@ def with_client(server, body, **options):
     async def run():
         async with AsyncClient(server.address, **options) as client, asyncio.timeout(60):
             return await body(client)
+
+    return asyncio.run(run())
+
+
+def with_stub(server, body):
+    """Run a coroutine with a stub of the server, and nothing of our client."""
+
+    async def run():
+        async with grpc.aio.insecure_channel(server.address) as channel, asyncio.timeout(60):
+            return await body(FilaServiceStub(channel))
 
     return asyncio.run(run())
 
@@ -332,15 +347,14 @@ def test_stop_under_load_drains_keeps_what_is_begun_and_gives_the_rest_back(tmp_
 
     async def look(client):
         before = await client.stats("q")
-        messages = []
+        left = {}
         while batch := await client.lease("q", limits.LEASE_MESSAGES_MAX):
-            messages += batch
-        left = {message.id: message.attempt_count for message in messages}
+            left |= {message.id: message.attempt_count for message in batch}
         kept = held - set(left)
         # No other lease is left that would have to expire.
         assert (before.in_flight, before.delayed) == (len(kept), 0)
-        for message_id in kept:
-            await client.ack("q", message_id)
+        for held_id in kept:
+            await client.ack("q", held_id)
         return left, kept
 
     with start(tmp_path) as server:
@@ -374,6 +388,49 @@ def test_stop_ends_calls_that_wait_for_messages(tmp_path):
             with_client(server, use, reconnect_seconds=0)
             < limits.DRAIN_TIMEOUT_MS / 1_000 + STOP_SLACK_SECONDS
         )
+
+
+def test_killed_broker_keeps_leases_for_those_who_ask_by_epoch(tmp_path):
+    """What was delivered before a kill is acked or released afterwards, by id and epoch; what was acked twice says so."""
+    begun, buffered = slice(0, 3), slice(3, 10)
+
+    async def work(stub):
+        stream = stub.Subscribe()
+        await stream.write(service.SubscribeRequest(queue="q", credit_messages=10, credit_bytes=1_000))
+        number = (await stream.read()).subscribed.queue_number
+        delivery = (await stream.read()).delivery
+        (time_ms,) = delivery.enqueued_at_ms
+        ids = [message_id(number, offset, time_ms) for offset in range(10)]
+        ack = messages.LeaseRuns(epochs=[delivery.epoch], positions=[0])
+        await stream.write(service.SubscribeRequest(sequence=1, ack=ack))
+        assert (await stream.read()).settled.sequence == 1
+        server.kill()
+        return ids, delivery.epoch
+
+    async def settle(stub):
+        named = {"queue": "q", "message_ids": ids[begun], "lease_epochs": [epoch] * 3}
+        acked = (await stub.AckBatch(service.AckBatchRequest(**named))).results
+        named = {"queue": "q", "message_ids": ids[buffered], "lease_epochs": [epoch] * 7}
+        released = (await stub.ReleaseBatch(service.ReleaseBatchRequest(**named))).results
+        left = (await stub.Lease(service.LeaseRequest(queue="q", max_messages=100))).messages
+        return acked, released, left
+
+    with start(tmp_path) as server:
+        with_client(server, lambda client: client.create_queue("q"))
+        with_client(server, lambda client: fill(client, "q", 10))
+        ids, epoch = with_stub(server, work)
+    with start(tmp_path) as server:
+        acked, released, left = with_stub(server, settle)
+
+    assert [(bool(result.error_code), result.finished) for result in acked] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+    assert [result.error_code for result in released] == [0] * 7
+    assert [(message.id, message.metadata.attempt_count) for message in left] == [
+        (i, 0) for i in ids[buffered]
+    ]
 
 
 def test_stop_does_not_wait_for_the_room_of_a_deleted_queue(tmp_path):
