@@ -284,7 +284,7 @@ def test_broker_that_dies_under_a_consumer_gets_one_sentence(tmp_path):
         fila("queue", "create", "orders", FILA_ADDR=process.address)
         fila("enqueue", "orders", "x", FILA_ADDR=process.address)
         consumer = subprocess.Popen(
-            [sys.executable, "-m", "fila", "consume", "orders", "--follow", "--addr", process.address],
+            [sys.executable, "-m", "fila", "consume", "orders", "--wait", "600", "--addr", process.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -298,6 +298,31 @@ def test_broker_that_dies_under_a_consumer_gets_one_sentence(tmp_path):
     assert sentence.startswith(
         (f"The broker at {process.address} has gone", f"No broker answers at {process.address}")
     )
+
+
+def test_follow_sits_out_a_restart_and_says_so(tmp_path):
+    """It goes on where it was, and standard error tells of the pause."""
+    with server(tmp_path / "data") as process:
+        address = process.address
+        fila("queue", "create", "orders", FILA_ADDR=address)
+        fila("enqueue", "orders", "before", FILA_ADDR=address)
+        consumer = subprocess.Popen(
+            [sys.executable, "-m", "fila", "consume", "orders", "--follow", "--ack", "--addr", address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert consumer.stdout.readline() == "before\n"
+        process.kill()
+        assert "lost its connection" in consumer.stderr.readline()
+    with server(tmp_path / "data", "--listen", address) as process:
+        fila("enqueue", "orders", "after", FILA_ADDR=address)
+        assert consumer.stdout.readline().strip() in {"before", "after"}
+        consumer.send_signal(signal.SIGINT)
+        _, errors = consumer.communicate(timeout=20)
+
+    assert consumer.returncode == 130
+    assert "connected again" in errors
 
 
 def test_help_loads_no_grpc():

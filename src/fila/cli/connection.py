@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from fila.cli.group import EXIT_INTERRUPTED, similar
-from fila.errors import Code, FilaError, QueueNotFoundError
+from fila.errors import Code, FilaError, OutcomeUnknownError, QueueNotFoundError
 from fila.limits import CALL_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _GONE = (
     "recvmsg",
     "GOAWAY",
     "connection to the broker was lost",
+    "the broker ended the stream",
 )
 
 json_option = click.option(
@@ -99,12 +100,17 @@ class SimilarQueueError(QueueNotFoundError):
     """There is no queue of that name, and the message says which one was probably meant."""
 
 
-def run_with_client(where: Where, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
-    """Run a command's work with a client, and end the process with one sentence if it fails."""
+def run_with_client(
+    where: Where, work: "Callable[[AsyncClient], Awaitable[T]]", *, reconnect_seconds: float | None = 0.0
+) -> T:
+    """Run a command's work with a client, and end the process with one sentence if it fails.
+
+    A broker that vanishes is a failure, unless the command waits for it: `reconnect_seconds` long, None for ever.
+    """
     import asyncio
 
     try:
-        return asyncio.run(_with_client(where, work))
+        return asyncio.run(_with_client(where, work, reconnect_seconds))
     except FilaError as error:
         fail(where.addr, error)
     except KeyboardInterrupt:
@@ -120,7 +126,9 @@ def run_with_client(where: Where, work: "Callable[[AsyncClient], Awaitable[T]]")
         sys.exit(EXIT_FAILED)
 
 
-async def _with_client(where: Where, work: "Callable[[AsyncClient], Awaitable[T]]") -> T:
+async def _with_client(
+    where: Where, work: "Callable[[AsyncClient], Awaitable[T]]", reconnect_seconds: float | None
+) -> T:
     # gRPC logs what we say in a sentence of our own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import asyncio
@@ -137,7 +145,7 @@ async def _with_client(where: Where, work: "Callable[[AsyncClient], Awaitable[T]
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, end, number)
     try:
-        async with make_client(where) as client:
+        async with make_client(where, reconnect_seconds=reconnect_seconds) as client:
             try:
                 return await work(client)
             except QueueNotFoundError as error:
@@ -148,11 +156,21 @@ async def _with_client(where: Where, work: "Callable[[AsyncClient], Awaitable[T]
         raise
 
 
-def make_client(where: Where, *, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> "AsyncClient":
+def make_client(
+    where: Where,
+    *,
+    timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    reconnect_seconds: float | None = 0.0,
+) -> "AsyncClient":
     """Return a client that is not connected yet. Loads gRPC."""
     from fila.client.aio import AsyncClient
 
-    return AsyncClient(where.addr, timeout_seconds=timeout_seconds)
+    return AsyncClient(
+        where.addr,
+        timeout_seconds=timeout_seconds,
+        reconnect_seconds=reconnect_seconds,
+        ca_file=where.ca_file,
+    )
 
 
 async def _named(client: "AsyncClient", error: QueueNotFoundError) -> QueueNotFoundError:
@@ -198,7 +216,7 @@ def exit_code(error: FilaError) -> int:
 
 def _sentence(addr: str, error: FilaError) -> str:
     if error.code is Code.UNAVAILABLE:
-        if any(sign in error.message for sign in _GONE):
+        if isinstance(error, OutcomeUnknownError) or any(sign in error.message for sign in _GONE):
             return f"The broker at {addr} has gone: try again when it is back; what it had not answered may be done or not."
         if any(sign in error.message for sign in _ABSENT) or not answers(addr):
             return f"No broker answers at {addr}: start one with `{_start_command(addr)}`, or say where it is with --addr."

@@ -11,7 +11,7 @@ from fila.cli.completing import complete_queue
 from fila.cli.connection import EXIT_LIMIT, Where, broker_options, complain, run_with_client
 from fila.cli.output import count_of, note, print_json_line
 from fila.cli.progress import Progress
-from fila.limits import LOOK_MESSAGES_MAX, PRINT_PREFETCH_MESSAGES, SETTLE_ACTIONS_MAX
+from fila.limits import LOOK_MESSAGES_MAX, PRINT_PREFETCH_MESSAGES, VISIBILITY_TIMEOUT_MS_MIN
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 0.2
 # How often that is asked again while it says that something does: another consumer may be granted it at any moment.
 QUIET_TIMES_MAX = 25
+# A fraction of the shortest lease.
+KEEP_SECONDS = VISIBILITY_TIMEOUT_MS_MIN / 1000 / 4
 
 
 @click.command()
@@ -75,7 +77,10 @@ def consume(
         queue, count=count, ack=ack, follow=follow, wait_seconds=wait_seconds, as_json=as_json
     )
     try:
-        run_with_client(where, printing.run)
+        if follow:
+            _tell_of_pauses()
+        # Whoever follows a queue wants to hear of it again when its broker is back.
+        run_with_client(where, printing.run, reconnect_seconds=None if follow else 0.0)
     finally:
         if printing.printed and not ack:
             note(f"{count_of(printing.printed, 'message')} given back: --ack takes them out of the queue.")
@@ -108,7 +113,7 @@ class Printing:
         self._follow = follow
         self._wait_seconds = wait_seconds
         self._as_json = as_json
-        # What is looked at and not acked: its leases are kept alive, else it would come again and again.
+        # What is looked at and not acked: dropped, it could not be given back.
         self._held: list[Message] = []
         self.printed = 0
         # Whether a look ended because it may hold no more.
@@ -127,7 +132,7 @@ class Printing:
         # Where the messages themselves are to be seen, they are the progress.
         with Progress("consumed", shown=_goes_to_file()) as progress:
             async with client.consume(self._queue, prefetch=prefetch) as consumer:
-                keeping = None if self._ack else asyncio.create_task(self._keep_leases())
+                keeping = asyncio.create_task(_keep_leases(consumer))
                 try:
                     while not self._enough():
                         message = await self._next(client, consumer)
@@ -136,8 +141,7 @@ class Printing:
                         await self._show(message)
                         progress.update(self.printed, self.printed / wanted if wanted else None)
                 finally:
-                    if keeping is not None:
-                        keeping.cancel()
+                    keeping.cancel()
 
     def _enough(self) -> bool:
         self.full = len(self._held) >= LOOK_MESSAGES_MAX and self.printed != self._count
@@ -165,21 +169,25 @@ class Printing:
         else:
             self._held.append(message)
 
-    async def _keep_leases(self) -> None:
-        """Extend what is held, long before it runs out."""
-        import asyncio
 
-        while True:
-            if not self._held:
-                await asyncio.sleep(QUIET_SECONDS)
-                continue
-            first = self._held[0]
-            seconds = (first.lease_expires_at - first.leased_at).total_seconds()
-            await asyncio.sleep(seconds / 4)
-            for start in range(0, len(self._held), SETTLE_ACTIONS_MAX):
-                some = self._held[start : start + SETTLE_ACTIONS_MAX]
-                # One that is refused has run out: it is delivered again, and printed again.
-                await asyncio.gather(*(message.extend(seconds) for message in some), return_exceptions=True)
+async def _keep_leases(consumer: "Consumer") -> None:
+    """Keep alive what is looked at: run out, it would come again and again."""
+    import asyncio
+
+    while True:
+        await asyncio.sleep(KEEP_SECONDS)
+        consumer.keep_alive()
+
+
+def _tell_of_pauses() -> None:
+    """Have the client say on standard error that the broker is away, and that it is back."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("fila.client")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _ready(stats: "QueueStats") -> int:

@@ -168,7 +168,8 @@ class Loading:
     async def run(self, client: "AsyncClient") -> None:
         """Send all lines, and wait until they are durable. Ends the process where a line is the reason that it cannot."""
         async with open_source(self._path) as source:
-            producer = client.producer(self._queue)
+            # A line goes out once: what became of it when the broker vanishes is said, not guessed.
+            producer = client.producer(self._queue, repeat=False)
             try:
                 with Progress("enqueued") as progress:
                     trouble = await self._send_all(producer, source, progress)

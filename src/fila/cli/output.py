@@ -92,11 +92,12 @@ def duration(seconds: float) -> str:
 
 def size(count: float) -> str:
     """Return a number of bytes as people say it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if count >= 100 or count == int(count) else f"{count:.1f} {unit}"
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
         count /= 1024
-    return f"{count:,.1f} TiB"
+        del units[0]
+    digits = 0 if count >= 100 or count == int(count) else 1
+    return f"{count:,.{digits}f} {units[0]}"
 
 
 def printable(text: str) -> str:
