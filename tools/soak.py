@@ -71,6 +71,16 @@ SUITES = {
         command=lambda size, seed: ["tests.integration.crash", "--seed", str(seed), "--kills", str(size)],
         read=last_line,
     ),
+    "restarts": Suite(
+        "a broker under producers and workers, stopped and killed in turn; a count is a restart",
+        count=20,
+        chunk=20,
+        command=lambda size, seed: [
+            *("tests.integration.restarts", "--seed", str(seed)),
+            *("--restarts", str(size)),
+        ],
+        read=last_line,
+    ),
     "faults": Suite(
         "disks that fail and fill up; a count is a run of all such tests",
         count=50,

@@ -28,6 +28,7 @@ RESULTS = {
     "queues": COMMON | {"rss_kb_per_queue", "cost_ratio", "cost_ratio_frames", "restart_s"},
     "fairness": COMMON | {"max_share_error", "law_violations", "lone_message_wait", "overhead_over_fifo"},
     "backlog": COMMON | {"rss_base_mb", "rss_bytes_per_msg", "restart_s_per_million", "variants"},
+    "client": COMMON | {"producer_cpu_us_per_msg", "loop_cpu_us_per_msg", "loop_ratio", "sync_ratio"},
 }
 # Small loads may cost less memory than there was to spare, and either discipline may win by chance.
 ANY_SIGN = {"rss_kb_per_queue", "rss_bytes_per_msg", "overhead_over_fifo"}

@@ -1,0 +1,24 @@
+"""A broker is stopped and killed under ten producers and ten workers, and nobody in their programs notices."""
+
+from random import SystemRandom
+
+import pytest
+from tests.integration.restarts.rounds import run
+
+RESTARTS = 4
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+def test_a_restart_is_a_pause(tmp_path):
+    """No exception reaches user code, nothing is logged as an error, nothing acknowledged is lost, nothing acked comes back."""
+    report = run(tmp_path, seed=SystemRandom().randrange(1 << 32), restarts=RESTARTS)
+
+    # The last one is when all is done: to see that it is so on the disk.
+    assert report["restarts"] == {"SIGTERM": RESTARTS // 2, "SIGKILL": RESTARTS // 2 + 1}
+    messages = report["messages"]
+    # A test that never got far enough to lose anything would pass.
+    assert messages["acknowledged"] > 500 * RESTARTS
+    assert messages["held_over_a_restart"] > 0
+    # Nothing is handed out twice but what a handler gave back.
+    assert messages["handed_again"] == messages["failed_on_purpose"] > 0
