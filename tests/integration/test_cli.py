@@ -200,6 +200,7 @@ def test_queues_are_administered(addr):
         (["enqueue", "missing", "x", "--header", "nothing"], 2, "NAME=VALUE"),
         (["queue", "list", "--addr", "ftp://x"], 2, "address"),
         (["nonsense"], 2, "nonsense"),
+        (["consume", "q", "--follow", "--wait", "1"], 2, "either --follow or --wait"),
     ],
 )
 def test_exit_code_tells_the_kind_of_error(addr, arguments, code, text):

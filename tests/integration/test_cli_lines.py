@@ -239,3 +239,32 @@ def test_object_beats_what_was_given_for_all():
     assert json_object(b'{"payload": "x", "headers": {"a": "2"}, "weight": 5}', given) == Draft(
         b"x", {"a": "2", "b": "1"}, "k", 5, 3
     )
+
+
+def test_look_is_bounded(fila, orders):
+    """It keeps messages from others: so many, and not more, whether one asks for them or not."""
+    most = limits.LOOK_MESSAGES_MAX
+    fila("enqueue", orders, "--lines", input_bytes=b"x\n" * (most + 1))
+
+    refused = fila("consume", orders, "--count", most + 1)
+    stopped = fila("consume", orders)
+    taken = fila("consume", orders, "--ack")
+
+    assert (refused.exit_code, refused.stdout_bytes) == (2, b"")
+    assert f"at most {most:,} messages" in refused.stderr
+    assert (stopped.exit_code, stopped.stdout_bytes.count(b"x\n")) == (5, most)
+    assert "--ack" in stopped.stderr
+    assert (taken.exit_code, taken.stdout_bytes.count(b"x\n")) == (0, most + 1)
+
+
+def test_look_keeps_its_leases(fila, orders):
+    """A message that is looked at for longer than its visibility timeout is shown once, and no attempt is counted."""
+    name = f"{orders}_short"
+    fila("queue", "create", name, "--visibility-timeout", "1000")
+    fila("enqueue", name, "x")
+
+    looked = fila("consume", name, "--wait", "2.5")
+
+    assert looked.stdout_bytes == b"x\n"
+    (message,) = messages(fila, name)
+    assert message["attempt_count"] == 0

@@ -73,6 +73,10 @@ def consume(
     """  # noqa: D301
     if follow and wait_seconds is not None:
         raise click.UsageError("Give either --follow or --wait.")
+    if count is not None and count > LOOK_MESSAGES_MAX and not ack:
+        raise click.UsageError(
+            f"Without --ack at most {LOOK_MESSAGES_MAX:,} messages can be held to look at."
+        )
     printing = Printing(
         queue, count=count, ack=ack, follow=follow, wait_seconds=wait_seconds, as_json=as_json
     )
