@@ -1,18 +1,23 @@
 """Many messages at once: lines and JSON lines into a queue, out of one queue and into another, and lines that are wrong."""
 
+import asyncio
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from tests.integration.server_process import ServerProcess
 
 from fila import limits
+from fila.cli.enqueue import Loading
 from fila.cli.lines import Draft, LineError, json_object, plain
 from fila.cli.main import main
+from fila.errors import LimitError
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +163,71 @@ def test_line_without_end_is_refused_in_bounded_memory(fila, orders):
     assert finished.exit_code == 2
     assert "line 1 of standard input is longer than" in finished.stderr
     assert json.loads(fila("queue", "inspect", orders).stdout)["depth"] == 0
+
+
+def test_endless_line_is_refused(addr, orders):
+    """What has no line end anywhere would fill the memory."""
+    command = [sys.executable, "-m", "fila", "enqueue", orders, "--lines", "--addr", addr]
+    with Path("/dev/zero").open("rb") as zeros:
+        finished = subprocess.run(command, stdin=zeros, capture_output=True, check=False, timeout=60)
+
+    assert finished.returncode == 2
+    assert b"line 1 of standard input is longer than" in finished.stderr
+
+
+def test_nothing_is_no_message(addr, orders):
+    """An empty input is no error."""
+    command = [sys.executable, "-m", "fila", "enqueue", orders, "--lines", "--addr", addr]
+    finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
+
+    assert json.loads(finished.stdout) == {"queue": orders, "enqueued": 0}
+
+
+def test_standard_input_is_left_as_it_was(addr, orders):
+    """It is shared with whoever runs the command, who does not expect reads that do not wait."""
+    ours, theirs = os.pipe()
+    try:
+        os.write(theirs, b"x\n")
+        os.close(theirs)
+        command = [sys.executable, "-m", "fila", "enqueue", orders, "--lines", "--addr", addr]
+        finished = subprocess.run(command, stdin=ours, capture_output=True, check=True, timeout=60)
+
+        assert json.loads(finished.stdout)["enqueued"] == 1
+        assert os.get_blocking(ours)
+    finally:
+        os.close(ours)
+
+
+class Answer:
+    """What became of a line: None, or why it was not taken."""
+
+    done = True
+
+    def __init__(self, error=None):
+        self._error = error
+
+    def __await__(self):
+        if self._error is not None:
+            raise self._error
+        return "id"
+        yield
+
+
+def test_line_in_the_middle_that_is_refused_is_the_one_named(capsys):
+    """What the broker took of the lines after it is counted, and said."""
+    loading = Loading("orders", "lines.txt", plain, Draft())
+    answers = [Answer(), Answer(LimitError("the disk is full")), Answer(), Answer(LimitError("still"))]
+    loading._sent.extend(enumerate(answers, start=11))
+
+    asyncio.run(loading._look())
+    with pytest.raises(SystemExit) as ended:
+        loading._refuse(*loading._failed, "lines.txt")
+
+    assert ended.value.code == 5
+    assert capsys.readouterr().err == (
+        "Error: line 12 of lines.txt was not taken: the disk is full. 2 messages were enqueued, "
+        "1 of them from lines after it.\n"
+    )
 
 
 def test_lines_for_a_queue_that_is_not_there(fila, orders):

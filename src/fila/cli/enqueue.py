@@ -22,7 +22,7 @@ from fila.cli.connection import (
 from fila.cli.lines import STDIN, Draft, Format, LineError, Source, json_object, open_source, plain
 from fila.cli.output import count_of, print_json, wants_json
 from fila.cli.progress import Progress
-from fila.errors import FilaError, InvalidArgumentError, QueueNotFoundError, UnavailableError
+from fila.errors import FilaError, QueueNotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
@@ -225,16 +225,14 @@ class Loading:
                 self._enqueued_after += self._failed is not None
 
     def _refuse(self, number: int, error: LineError | FilaError, name: str) -> NoReturn:
-        mended = isinstance(error, LineError | InvalidArgumentError)
-        verb = f"{error}" if isinstance(error, LineError) else f"was not taken: {error}"
+        is_line = isinstance(error, LineError)
+        wrong = f"{error}" if is_line else f"was not taken: {error}"
         done = f"{count_of(self.enqueued, 'message')} {'was' if self.enqueued == 1 else 'were'} enqueued"
-        order = (
-            f"{self._enqueued_after:,} of them from lines after it"
-            if self._enqueued_after
-            else "none from it on"
-        )
-        remedy = (
-            f": mend it, and go on with `tail -n +{number} {shlex.quote(name)}`" if name == self._path else ""
-        )
-        complain(f"Error: line {number:,} of {name} {verb}. {done}, {order}{remedy}.")
-        sys.exit(EXIT_USAGE if mended or not isinstance(error, FilaError) else exit_code(error))
+        if self._enqueued_after:
+            order = f"{self._enqueued_after:,} of them from lines after it"
+        elif name == self._path:
+            order = f"none from it on: mend it, and go on with `tail -n +{number} {shlex.quote(name)}`"
+        else:
+            order = "none from it on"
+        complain(f"Error: line {number:,} of {name} {wrong}. {done}, {order}.")
+        sys.exit(exit_code(error) if isinstance(error, FilaError) else EXIT_USAGE)

@@ -170,7 +170,9 @@ async def open_source(path: str) -> AsyncIterator[Source]:
     except OSError:
         yield _file_source(stdin, "standard input")
         return
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
+        # A file, /dev/null and its like never keep anybody waiting, and cannot be waited for.
         yield _file_source(stdin, "standard input")
         return
     async with _stream(descriptor) as read:
@@ -202,19 +204,10 @@ async def _stream(descriptor: int) -> AsyncIterator[Callable[[], Any]]:
     loop = asyncio.get_running_loop()
     blocking = os.get_blocking(descriptor)
     reader = asyncio.StreamReader(limit=READ_BYTES)
-    try:
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader),
-            os.fdopen(descriptor, "rb", buffering=0, closefd=False),
-        )
-    except ValueError:
-
-        async def read_all() -> bytes:
-            return os.read(descriptor, READ_BYTES)
-
-        # /dev/null and its like: they never keep anybody waiting.
-        yield read_all
-        return
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader),
+        os.fdopen(descriptor, "rb", buffering=0, closefd=False),
+    )
     try:
         yield lambda: reader.read(READ_BYTES)
     finally:
