@@ -4,7 +4,6 @@ Start a broker with `make run`, then: .venv/bin/python examples/worker.py QUEUE 
 """
 
 import asyncio
-import signal
 import sys
 
 from fila import AsyncClient, Message
@@ -24,8 +23,6 @@ async def main(queue: str, addr: str) -> None:
     """Work until told to stop, finish what was begun, and leave the rest to others."""
     async with AsyncClient(addr) as client:
         worker = client.worker(queue, handle, concurrency=AT_ONCE)
-        # It hears SIGTERM by itself; Ctrl-C is for the program to decide about.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, worker.stop)
         print(f"working on {queue}", flush=True)
         await worker.run()
     print("stopped", flush=True)

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
 from fila import limits
 from fila.client.consumer import Consumer
 from fila.client.messages import Message
+from fila.client.signals import stopping_on_signals
 from fila.errors import InvalidArgumentError, MessageNotFoundError
 
 if TYPE_CHECKING:
@@ -26,9 +24,9 @@ class Worker:
     """Calls a handler for each message of a queue. Made by `AsyncClient.worker`.
 
     A message is acked when its handler returns, and nacked with the error's text when it raises, unless the handler has
-    settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, or `stop`, nothing new is begun and
-    what was not begun goes back; `run` returns when the handlers have ended. Those that take longer than
-    `drain_seconds` are cancelled, and their messages go back too.
+    settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, Ctrl-C or `stop`, nothing new is begun
+    and what was not begun goes back; `run` returns when the handlers have ended. Those that take longer than
+    `drain_seconds` are cancelled, and their messages go back too. A second signal does what it does without a worker.
     """
 
     def __init__(
@@ -60,7 +58,8 @@ class Worker:
         """
         # As many again as are in work, so that nobody waits for the network.
         prefetch = min(2 * self._concurrency, limits.CREDIT_MESSAGES_MAX)
-        with _on_sigterm(self.stop):
+        loop = asyncio.get_running_loop()
+        with stopping_on_signals(lambda: loop.call_soon_threadsafe(self.stop)):
             async with self._client.consume(self._queue, prefetch=prefetch) as consumer:
                 self._consumer = consumer
                 keeper = asyncio.create_task(keep_alive(consumer))
@@ -134,30 +133,3 @@ def check_worker(handler: object, concurrency: int) -> None:
 def error_text(error: BaseException) -> str:
     """Return what the broker is told of a handler's error."""
     return f"{type(error).__name__}: {error}"
-
-
-# What each loop's workers do when the process is told to end; a loop has one handler for a signal.
-_stops: "WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]]" = WeakKeyDictionary()
-
-
-@contextmanager
-def _on_sigterm(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on SIGTERM, unless the program has a handler of its own."""
-    loop = asyncio.get_running_loop()
-    stops = _stops.setdefault(loop, [])
-    ours = bool(stops) or (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if not ours:
-        yield
-        return
-    if not stops:
-        loop.add_signal_handler(signal.SIGTERM, lambda: [each() for each in list(stops)])
-    stops.append(stop)
-    try:
-        yield
-    finally:
-        stops.remove(stop)
-        if not stops:
-            loop.remove_signal_handler(signal.SIGTERM)

@@ -1,17 +1,16 @@
 """A worker whose handlers run in threads."""
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fila import limits
 from fila.client.blocking.consumer import SyncConsumer
 from fila.client.messages import SyncMessage
+from fila.client.signals import stopping_on_signals
 from fila.client.worker import check_worker, error_text, keep_alive
 from fila.errors import MessageNotFoundError
 
@@ -27,8 +26,9 @@ class SyncWorker:
     """Calls a handler for each message of a queue, in threads. Made by `Client.worker`.
 
     A message is acked when its handler returns, and nacked with the error's text when it raises, unless the handler has
-    settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, or `stop`, nothing new is begun and
-    what was not begun goes back; `run` returns when the handlers have ended. A thread cannot be cancelled: after
+    settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, Ctrl-C or `stop`, nothing new is begun
+    and what was not begun goes back; `run` returns when the handlers have ended. A second signal does what it does without
+    a worker. A thread cannot be cancelled: after
     `drain_seconds` the messages of those that still run go back too.
     """
 
@@ -58,7 +58,7 @@ class SyncWorker:
         prefetch = min(2 * self._concurrency, limits.CREDIT_MESSAGES_MAX)
         in_work: set[Future[None]] = set()
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"fila-worker-{self._queue}")
-        with _on_sigterm(self.stop), self._client.consume(self._queue, prefetch=prefetch) as consumer:
+        with stopping_on_signals(self.stop), self._client.consume(self._queue, prefetch=prefetch) as consumer:
             self._consumer = consumer
             keeper = consumer.start(keep_alive)
             try:
@@ -93,24 +93,3 @@ class SyncWorker:
             # Settled by the handler itself: then that counts.
             with suppress(MessageNotFoundError):
                 message.ack()
-
-
-@contextmanager
-def _on_sigterm(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on SIGTERM, unless the program has a handler of its own, or this is not its main thread."""
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if not ours:
-        yield
-        return
-
-    def told(_number: int, _frame: FrameType | None) -> None:
-        stop()
-
-    signal.signal(signal.SIGTERM, told)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
