@@ -167,6 +167,20 @@ def test_many_lines_show_how_far_they_have_come(addr, tmp_path):
     assert shown.endswith("\r\x1b[KEnqueued 150,000 messages.\n")
 
 
+def test_backup_into_a_file_shows_how_far_it_has_come(addr, tmp_path):
+    """Where the messages themselves are not to be seen."""
+    piped("queue", "create", "backup", addr=addr)
+    piped("enqueue", "backup", "--lines", addr=addr, input_bytes=b"x\n" * 60_000)
+    arguments = [sys.executable, "-m", "fila", "consume", "backup", "--ack", "--json", "--addr", addr]
+    with (tmp_path / "backup.jsonl").open("wb") as file, Terminal(arguments, redirect=file) as terminal:
+        code = terminal.end()
+
+    assert code == 0
+    assert re.search(r"━+╌* +\d+%  consumed [\d,]+ messages", terminal.raw)
+    assert terminal.raw.endswith("\r\x1b[K")
+    assert (tmp_path / "backup.jsonl").read_bytes().count(b"\n") == 60_000
+
+
 def test_bar_fits_a_narrow_terminal(addr, tmp_path):
     """Where there is no room for a bar, there is the number; no line is wider than the terminal."""
     piped("queue", "create", "narrow", addr=addr)
