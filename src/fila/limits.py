@@ -60,6 +60,24 @@ QUEUE_MEMORY_BYTES = 10 * KIB
 # What the broker may take for all of that; beyond it producers are refused.
 MEMORY_BYTES_MAX = 4 * 1024 * MIB
 
+# --- gates and the runtime configuration ---------------------------------------------------------------
+
+# Names of gates travel and stay in memory as fairness keys do, several for a message.
+GATE_KEY_BYTES_MAX = 256
+GATE_KEYS_MAX = 16
+# Tokens, per second and at once: more is no limit.
+THROTTLE_MAX = 1_000_000_000_000
+CONCURRENCY_MAX = 1_000_000_000
+CONFIG_KEY_BYTES_MAX = 256
+CONFIG_VALUE_BYTES_MAX = 1_024
+# All of it is in memory, and a change of a pattern looks at every gate.
+CONFIG_ENTRIES_MAX = 100_000
+# When a rate gate with more than a token for each of these opens, it lets them collect for so long: each opening is a step of
+# the core and a delivery, and a bucket that is full again in less is opened in time.
+GATE_WAIT_NS = MS_NS
+# A lane that waits at a gate, with the gate's account of its key.
+LANE_MEMORY_BYTES = 3 * KIB
+
 # --- leases -------------------------------------------------------------------------------------------
 
 VISIBILITY_TIMEOUT_MS_DEFAULT = 30_000

@@ -1,0 +1,1 @@
+"""Gates: everything that can hold a message back, and who passes first when it opens."""
