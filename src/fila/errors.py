@@ -60,6 +60,10 @@ class QueueNotFoundError(NotFoundError):
     """There is no queue of that name: create it, or correct the name."""
 
 
+class ConfigKeyNotFoundError(NotFoundError):
+    """The runtime configuration has no such key: set it, or correct the name."""
+
+
 class MessageNotFoundError(NotFoundError):
     """The message is not leased under this id and epoch: its lease has ended; drop the result.
 

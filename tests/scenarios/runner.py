@@ -5,17 +5,19 @@ of its own; one that begins with `+` joins the step of the command above it. Bet
 core asks for it, synced.
 
     queue NAME [discipline=drr|wfq|fifo] [quantum=N] [timeout=30s]
-    enqueue QUEUE [key=K] [count=N] [weight=W] [cost=C] [size=BYTES]
+    enqueue QUEUE [key=K] [count=N] [weight=W] [cost=C] [size=BYTES] [gates=A,B] [slots=C]
     consumer QUEUE [name=C] [credit=N] [bytes=N] [refill] [once]
     credit C [messages=N] [bytes=N]
     ack|nack|release|extend QUEUE MESSAGE... [lease=last|first|any] [by=10s]
     begin C MESSAGE...
     stop C [unsent]            it wants nothing more; with `unsent`, nothing that it holds was sent to it
     detach C [lost] [keep] [keep-begun]
+    config KEY VALUE | unset KEY | get KEY | configs [PREFIX]
+    gates QUEUE                what the gates of a queue's messages say
     purge QUEUE | delete QUEUE | stats QUEUE | keys QUEUE | queues
     advance 10s [busy]         time passes; the broker wakes when it asked to, or with `busy` has no time to
     wake                       when that is
-    restart [power]            the process is killed; with `power`, what was not synced is gone
+    restart [power] [clean]    the process is killed; with `power`, what was not synced is gone; with `clean` it had stopped
 
 A message is called KEY/N, the N-th of its key in its queue. `KEY/N:failed=2` is delivered with two failed attempts.
 """
@@ -32,17 +34,22 @@ from fila.core.commands import (
     Command,
     CreateQueue,
     Credit,
+    DeleteConfig,
     DeleteQueue,
     Detach,
     Enqueue,
+    GetConfig,
     GetStats,
+    ListConfig,
     ListQueues,
     PurgeQueue,
+    Rest,
     Sent,
+    SetConfig,
     SettleMessages,
     Stop,
 )
-from fila.core.model import Action, Address, Discipline, QueueSpec, QueueStats, Runs
+from fila.core.model import Action, Address, Discipline, GateKeys, QueueSpec, QueueStats, Runs
 from fila.core.outcome import Delivery, Enqueued, Outcome
 from fila.errors import FilaError, MessageNotFoundError
 from fila.storage.memory import MemoryStore
@@ -116,6 +123,14 @@ class Words:
     def flag(self, name: str) -> bool:
         """Return whether a plain word is there."""
         return name in self.plain
+
+
+def _gates(words: Words) -> list[GateKeys] | None:
+    """Return the gates of an enqueued batch."""
+    throttle, slots = (
+        tuple(words.named[name].split(",")) if name in words.named else () for name in ("gates", "slots")
+    )
+    return [GateKeys(throttle, slots)] if throttle or slots else None
 
 
 class Scenario:
@@ -230,6 +245,8 @@ class Scenario:
         yield "wake never" if wake_ns is None else f"wake in {span_text(max(0, wake_ns - self.now_ns))}"
 
     def _restart(self, words: Words) -> Iterator[str]:
+        if words.flag("clean"):
+            yield from self._step([Rest(self._ask())])
         self.store = self.store.crash() if words.flag("power") else self.store.reopen()
         self.consumers.clear()
         self._open(self.now_ns)
@@ -272,7 +289,37 @@ class Scenario:
             None,
             None if weight == 1 else [weight] * count,
             None if cost == 1 else [cost] * count,
+            _gates(words),
         )
+
+    def _config(self, words: Words) -> Command:
+        return SetConfig(self._ask(), words.plain[1], words.plain[2] if len(words.plain) > 2 else "")
+
+    def _unset(self, words: Words) -> Command:
+        return DeleteConfig(self._ask(), words.plain[1])
+
+    def _get(self, words: Words) -> Command:
+        return GetConfig(self._ask(lambda reply: iter([f"value {reply}"])), words.plain[1])
+
+    def _configs(self, words: Words) -> Command:
+        def tell(reply: object) -> Iterator[str]:
+            assert isinstance(reply, tuple)
+            yield from (f"config {key} {value}" for key, value in reply)
+
+        return ListConfig(self._ask(tell), words.plain[1] if len(words.plain) > 1 else "")
+
+    def _gates(self, words: Words) -> Command:
+        def tell(reply: object) -> Iterator[str]:
+            assert isinstance(reply, QueueStats)
+            for gate in reply.gates:
+                line = f"gate {gate.kind} {gate.name} waiting {gate.waiting}"
+                if gate.kind == "throttle":
+                    line += f" tokens {gate.tokens:g} rate {gate.rate:g} burst {gate.burst:g}"
+                elif gate.kind == "concurrency":
+                    line += f" limit {gate.limit} in flight {gate.in_flight}"
+                yield line
+
+        return GetStats(self._ask(tell), words.plain[1])
 
     def _consumer(self, words: Words) -> Command:
         name = words.named.get("name", f"c{len(self.consumers) + 1}")

@@ -12,14 +12,20 @@ from fila.core.outcome import (
     DeletePage,
     DeleteProgress,
     DeleteRow,
+    DropBucket,
+    DropConfig,
     DropQueue,
     DropRange,
+    DropRest,
     Outcome,
     PutAttempt,
+    PutBucket,
+    PutConfig,
     PutLease,
     PutPage,
     PutProgress,
     PutQueue,
+    PutRest,
     PutRow,
 )
 from fila.storage import keys, records
@@ -124,6 +130,8 @@ class _Batch:
             write.pages,
             write.weights,
             write.costs,
+            write.gates,
+            write.gate_index,
         )
         self.changes.append(
             (Family.INDEX, keys.offset_key(write.queue, write.first), records.encode_row(row))
@@ -161,6 +169,26 @@ class _Batch:
 
     def delete_attempt(self, write: DeleteAttempt) -> None:
         self.changes.append((Family.ATTEMPTS, keys.group_key(write.queue, write.offset), None))
+
+    def put_config(self, write: PutConfig) -> None:
+        value = records.encode_setting(write.key, write.value)
+        self.changes.append((Family.CONFIG, keys.name_key(write.key), value))
+
+    def drop_config(self, write: DropConfig) -> None:
+        self.changes.append((Family.CONFIG, keys.name_key(write.key), None))
+
+    def put_bucket(self, write: PutBucket) -> None:
+        value = records.encode_bucket(write.name, write.tokens, write.at_ns)
+        self.changes.append((Family.GATES, keys.name_key(write.name), value))
+
+    def drop_bucket(self, write: DropBucket) -> None:
+        self.changes.append((Family.GATES, keys.name_key(write.name), None))
+
+    def put_rest(self, _write: PutRest) -> None:
+        self.changes.append((Family.META, keys.REST, records.encode_number(1)))
+
+    def drop_rest(self, _write: DropRest) -> None:
+        self.changes.append((Family.META, keys.REST, None))
 
     def _drop(self, ranges: list[keys.Range]) -> None:
         """Drop ranges here: the store applies drops first, so what this step put there before must not follow them."""
@@ -217,4 +245,10 @@ _ADD: dict[type[object], Callable[..., None]] = {
     DeleteLease: _Batch.delete_lease,
     PutAttempt: _Batch.put_attempt,
     DeleteAttempt: _Batch.delete_attempt,
+    PutConfig: _Batch.put_config,
+    DropConfig: _Batch.drop_config,
+    PutBucket: _Batch.put_bucket,
+    DropBucket: _Batch.drop_bucket,
+    PutRest: _Batch.put_rest,
+    DropRest: _Batch.drop_rest,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fila import limits
 from fila.core.model import Discipline, QueueSpec
-from fila.core.outcome import PutAttempt, PutLease, PutProgress, PutQueue, PutRow
+from fila.core.outcome import PutAttempt, PutBucket, PutConfig, PutLease, PutProgress, PutQueue, PutRow
 from fila.core.scheduler import Scheduler
 from fila.errors import InvalidArgumentError, StoreCorruptError
 from fila.storage import keys, records
@@ -45,6 +45,13 @@ def recover(store: Store, now_ns: int) -> tuple[Scheduler, Recovered]:
         next_queue_number=state.next_queue,
     )
     reading = _Reading(store, scheduler)
+    reading.config()
+    reading.buckets()
+    scheduler.restore_gates(
+        rested=store.get(Family.META, keys.REST) is not None,
+        # Its first step is still to come.
+        empty=state.step == 0,
+    )
     reading.queues()
     reading.progress()
     attempts = reading.attempts()
@@ -108,6 +115,23 @@ class _Reading:
         self._scheduler = scheduler
         self.numbers: set[int] = set()
         self._finished: dict[tuple[int, int], int] = {}
+
+    def config(self) -> None:
+        for key, value in self._store.scan(Family.CONFIG):
+            setting = records.decode_setting(key, value)
+            if keys.name_key(setting.key) != key:
+                raise corrupt(Family.CONFIG, key, "is not under its own key")
+            try:
+                self._scheduler.restore_config(PutConfig(*setting))
+            except InvalidArgumentError as error:
+                raise corrupt(Family.CONFIG, key, f"has a value that cannot be ({error})") from error
+
+    def buckets(self) -> None:
+        for key, value in self._store.scan(Family.GATES):
+            bucket = records.decode_bucket(key, value)
+            if keys.name_key(bucket.name) != key:
+                raise corrupt(Family.GATES, key, "is not under its own key")
+            self._scheduler.restore_bucket(PutBucket(*bucket))
 
     def queues(self) -> None:
         for key, value in self._store.scan(Family.QUEUES):

@@ -7,7 +7,7 @@ their columns were checked against each other at the edge, and the core asserts 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fila.core.model import Action, Address, QueueSpec, Runs
+from fila.core.model import Action, Address, GateKeys, QueueSpec, Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,55 @@ class GetStats:
 
 
 @dataclass(frozen=True, slots=True)
+class SetConfig:
+    """Give a key of the runtime configuration a value; a key about gates is removed by an empty one. Reply: None."""
+
+    request: int
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConfig:
+    """Remove a key of the runtime configuration. Reply: None."""
+
+    request: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetConfig:
+    """Reply: the value of a key of the runtime configuration."""
+
+    request: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListConfig:
+    """Reply: a tuple of (key, value) of all keys with this prefix, by key."""
+
+    request: int
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Leave in the store what only a clean stop leaves there: how full buckets are. Reply: None.
+
+    What is delivered after it undoes it.
+    """
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Enqueue:
     """Append a batch. Reply: Enqueued.
 
-    `key_index`, `weights` and `costs` are None where all messages belong to the first key, or have weight or cost 1.
+    `key_index`, `weights` and `costs` are None where all messages belong to the first key, or have weight or cost 1. `gates`
+    has the distinct sets of gates that messages wait at, `gate_index` for each message the place of its set: None where all
+    have the first. Without `gates` no message waits at any.
     """
 
     request: int
@@ -63,6 +108,8 @@ class Enqueue:
     key_index: Sequence[int] | None = None
     weights: Sequence[int] | None = None
     costs: Sequence[int] | None = None
+    gates: Sequence[GateKeys] | None = None
+    gate_index: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +217,11 @@ Command = (
     | PurgeQueue
     | ListQueues
     | GetStats
+    | SetConfig
+    | DeleteConfig
+    | GetConfig
+    | ListConfig
+    | Rest
     | Enqueue
     | Attach
     | Credit

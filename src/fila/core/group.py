@@ -20,9 +20,12 @@ from itertools import repeat
 from fila import limits
 from fila.core.columns import pick_columns
 from fila.core.credit import Consumer
-from fila.core.fairness.discipline import Key, Make
+from fila.core.fairness.discipline import Discipline, Forget, Key, Make
+from fila.core.gates.holding import Holding
+from fila.core.gates.keeper import Keeper
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
+from fila.core.model import NO_GATES, GateKeys
 from fila.core.outcome import DeleteAttempt, DeleteLease, Delivery, PutAttempt, PutLease, Write
 from fila.core.segment import places
 from fila.core.timers import Timers
@@ -45,13 +48,18 @@ class Attempt:
 class Group:
     """The consumers of one queue, and the state of its messages among them."""
 
-    def __init__(self, log: QueueLog, make: Make, expiries: Timers, retries: Timers, usage: Usage) -> None:
+    def __init__(
+        self, log: QueueLog, make: Make, expiries: Timers, retries: Timers, usage: Usage, keeper: Keeper
+    ) -> None:
         self.log = log
+        self._keeper = keeper
+        # What waits behind gates; None until the first message that has any.
+        self.holding: Holding | None = None
         self._usage = usage
         self._make = make
         self._expiries = expiries
         self._retries = retries
-        self.discipline = make(log, log.spec.quantum, self._forget)
+        self.discipline = self.new_discipline(self._forget)
         self.keys: dict[str, Key] = {}
         self._keys_by_number: list[Key | None] = []
         self._free_numbers: list[int] = []
@@ -100,6 +108,40 @@ class Group:
             self._keys_by_number[key.number] = None
             self._free_numbers.append(key.number)
 
+    # --- gates ------------------------------------------------------------------------------------------
+
+    def new_discipline(self, forget: Forget) -> Discipline:
+        """Make a discipline of the queue's kind."""
+        return self._make(self.log, self.log.spec.quantum, forget)
+
+    def count_lanes(self, count: int) -> None:
+        """Take note of lanes that begin or (negative) end."""
+        self._usage.lanes += count
+
+    def gates_of(self, number: int) -> GateKeys:
+        """Return the set of gates of a number in the log's columns."""
+        return NO_GATES if self.holding is None else self.holding.keys_of(number)
+
+    def hold(self) -> Holding:
+        """Return what waits behind gates, made if need be."""
+        if self.holding is None:
+            self.holding = Holding(self, self._keeper)
+        return self.holding
+
+    def _push_one(self, key: Key, offset: int, *, front: bool) -> None:
+        """Let a message wait again."""
+        if self.holding is not None:
+            self.holding.push_one(key, offset, front=front)
+        elif front:
+            self.discipline.push_front(key, offset)
+        else:
+            self.discipline.push_back(key, offset)
+
+    def _reweigh(self, key: Key, weight: int) -> None:
+        self.discipline.reweigh(key, weight)
+        if self.holding is not None:
+            self.holding.reweigh(key.name, weight)
+
     # --- waiting ----------------------------------------------------------------------------------------
 
     def push(
@@ -110,8 +152,9 @@ class Group:
         weights: Sequence[int] | None,
         costs: Sequence[int] | None,
         time_ms: int,
+        tags: Sequence[int] | None = None,
     ) -> int:
-        """Append a batch to the log and let it wait. Return its first offset."""
+        """Append a batch to the log and let it wait. Return its first offset. `tags` are the numbers of the sets of gates."""
         keys = [self.key(name) for name in names]
         count = len(sizes)
         if key_index is None:
@@ -119,20 +162,23 @@ class Group:
         else:
             of_place = [key.number for key in keys]
             numbers = [of_place[place] for place in key_index]
-        first = self.log.append(numbers, sizes, time_ms, weights, costs)
+        first = self.log.append(numbers, sizes, time_ms, weights, costs, tags)
         if weights is None:
             heavy = [place for place, key in enumerate(keys) if key.weight != 1]
             used = frozenset(key_index if key_index is not None else (0,)) if heavy else frozenset()
             for place in heavy:
                 # A key of the dictionary that no message uses keeps its weight.
                 if place in used:
-                    self.discipline.reweigh(keys[place], 1)
+                    self._reweigh(keys[place], 1)
         else:
             newest = dict(zip(key_index if key_index is not None else repeat(0), weights, strict=False))
             for place, weight in newest.items():
                 if keys[place].weight != weight:
-                    self.discipline.reweigh(keys[place], weight)
-        self.discipline.push(keys, key_index, first, count)
+                    self._reweigh(keys[place], weight)
+        if tags is None:
+            self.discipline.push(keys, key_index, first, count)
+        else:
+            self.hold().push(keys, key_index, first, tags)
         self._usage.messages += count
         for key in keys:
             if not key.live:
@@ -144,7 +190,7 @@ class Group:
         due_ns = self.delayed.get(offset)
         if due_ns is not None and due_ns <= now_ns:
             del self.delayed[offset]
-            self.discipline.push_back(self.key_at(self.log.key_number(offset)), offset)
+            self._push_one(self.key_at(self.log.key_number(offset)), offset, front=False)
 
     def purge(self, writes: list[Write]) -> int:
         """Finish all that waits or is delayed. Leased messages stay."""
@@ -158,7 +204,9 @@ class Group:
         live = Counter(self.held_numbers())
         weights = {name: key.weight for name, key in self.keys.items()}
         old = self._keys_by_number
-        self.discipline = self._make(self.log, self.log.spec.quantum, self._forget)
+        self.discipline = self.new_discipline(self._forget)
+        if self.holding is not None:
+            self.holding.purge()
         self.keys = {}
         self._keys_by_number = [None] * len(old)
         self._free_numbers = []
@@ -179,6 +227,11 @@ class Group:
             for place in places(lease.held):
                 yield lease.numbers[place]
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait, those at gates included."""
+        return self.discipline.waiting + (0 if self.holding is None else self.holding.held)
+
     # --- delivering -------------------------------------------------------------------------------------
 
     @property
@@ -198,10 +251,17 @@ class Group:
         share = -(-self.discipline.waiting // (len(self.ready) + 1))
         count = min(consumer.messages, limits.DELIVERY_MESSAGES_MAX, share)
         bytes_max = min(consumer.bytes, limits.DELIVERY_BYTES_MAX)
-        offsets, numbers = self.discipline.take(count, bytes_max, force=not consumer.leases)
+        take = self.discipline.take if self.holding is None else self.holding.take
+        # It counts as one that can take something until it has.
+        self.ready.appendleft(consumer)
+        offsets, numbers = take(count, bytes_max, force=not consumer.leases)
         if not offsets and consumer.bytes > bytes_max:
             # Larger than a delivery should be and within the credit: it goes alone.
-            offsets, numbers = self.discipline.take(1, consumer.bytes, force=False)
+            offsets, numbers = take(1, consumer.bytes, force=False)
+        if not offsets and not self.discipline.waiting:
+            # Whatever seemed free waits at a gate.
+            return None
+        self.ready.popleft()
         consumer.ready = False
         if not offsets:
             self._passed_over.append(consumer)
@@ -215,6 +275,8 @@ class Group:
         self._wake_for(lease)
         self._dirty[epoch] = lease
         delivery = self._delivery(lease, now_ns)
+        if self.holding is not None:
+            delivery = self._with_gates(delivery)
         consumer.spend(len(offsets), sum(delivery.sizes))
         if consumer.once:
             del self.consumers[consumer.number]
@@ -223,6 +285,11 @@ class Group:
             self.refresh(consumer)
         self.reconsider()
         return delivery
+
+    def resume(self) -> None:
+        """Stand in line again at gates, where somebody can take something now."""
+        if self.holding is not None:
+            self.holding.resume()
 
     def reconsider(self) -> None:
         """Let those try again for whom the next message was too large: another is next now."""
@@ -258,6 +325,10 @@ class Group:
             attempts=attempts,
         )
 
+    def _with_gates(self, delivery: Delivery) -> Delivery:
+        gates = self.holding.delivery_gates(delivery.offsets) if self.holding is not None else None
+        return delivery if gates is None else delivery._replace(gates=gates[0], gate_index=gates[1])
+
     # --- ending leases ----------------------------------------------------------------------------------
 
     def ack(self, lease: Lease, mask: int, writes: list[Write]) -> None:
@@ -270,6 +341,8 @@ class Group:
             numbers = [lease.numbers[place] for place in taken]
         # The lease's record may stay as it is while others are held: what is finished is leased to nobody.
         self._end(lease, mask, offsets)
+        if self.holding is not None:
+            self.holding.finish(offsets)
         self.log.finish(offsets, writes)
         self._usage.messages -= len(offsets)
         by_number = self._keys_by_number
@@ -289,7 +362,7 @@ class Group:
         self._end(lease, mask, [lease.offsets[place] for place in taken])
         self._dirty[lease.epoch] = lease
         for place in reversed(taken):
-            self.discipline.push_front(self.key_at(lease.numbers[place]), lease.offsets[place])
+            self._push_one(self.key_at(lease.numbers[place]), lease.offsets[place], front=True)
 
     def fail(self, lease: Lease, mask: int, error: str, now_ns: int, writes: list[Write]) -> None:
         """Count an attempt: the first failure is tried again at once, later ones after a growing delay."""
@@ -305,7 +378,7 @@ class Group:
             self.attempts[offset] = Attempt(count, due_ns)
             writes.append(PutAttempt(self.log.number, offset, count, due_ns, error))
             if due_ns <= now_ns:
-                self.discipline.push_back(self.key_at(lease.numbers[place]), offset)
+                self._push_one(self.key_at(lease.numbers[place]), offset, front=False)
             else:
                 self.delayed[offset] = due_ns
                 self._retries.add(due_ns, self.log.number, offset)
@@ -331,6 +404,8 @@ class Group:
         for offset in offsets:
             del epochs[offset]
         self._usage.leased -= len(offsets)
+        if self.holding is not None:
+            self.holding.slots_back(offsets)
         if not lease.held:
             del self.leases[lease.epoch]
             self._dirty[lease.epoch] = lease
@@ -384,7 +459,9 @@ class Group:
 
     def remove(self) -> None:
         """Give up everything: the queue is deleted."""
-        self._usage.messages -= self.discipline.waiting + len(self.delayed) + len(self.epochs)
+        self._usage.messages -= self.waiting + len(self.delayed) + len(self.epochs)
+        if self.holding is not None:
+            self.holding.remove()
         self._usage.leased -= len(self.epochs)
         self._usage.failed -= len(self.attempts)
         self._usage.keys -= len(self.keys)
@@ -410,6 +487,8 @@ class Group:
         self.attempts = {o: a for o, a in self.attempts.items() if self.log.time_ms(o) is not None}
         self._usage.failed += len(self.attempts)
         self._usage.leased += len(self.epochs)
+        if self.holding is not None:
+            self.holding.restore_leased(list(self.epochs))
         for offset, attempt in self.attempts.items():
             if offset not in self.epochs:
                 self.delayed[offset] = attempt.due_ns
@@ -431,11 +510,19 @@ class Group:
             self._usage.messages += len(offsets)
             key.weight = self._newest_weight(offsets[-1])
             waiting = [o for o in offsets if o not in elsewhere] if elsewhere else offsets
-            if waiting:
-                self.discipline.restore(key, waiting)
+            if waiting or self.holding is not None:
+                self._restore_key(key, offsets, waiting)
         self.discipline.restored()
         for key in list(self.keys.values()):
             self._forget(key)
+
+    def _restore_key(self, key: Key, offsets: Sequence[int], waiting: Sequence[int]) -> None:
+        """Let what a key has waiting wait again, with its place among the others."""
+        plain = waiting
+        if self.holding is not None:
+            plain = self.holding.restore(key, offsets, waiting)
+        if waiting:
+            self.discipline.restore(key, plain)
 
     def _newest_weight(self, offset: int) -> int:
         weights = self.log.segments[offset >> BITS].weights

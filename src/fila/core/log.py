@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from fila import limits
-from fila.core.model import QueueSpec
+from fila.core.model import GateKeys, QueueSpec
 from fila.core.outcome import (
     DeletePage,
     DeleteProgress,
@@ -43,6 +43,8 @@ class QueueLog:
         self.segments: dict[int, Segment] = {}
         # Whether any message ever had a cost: if not, disciplines need not look.
         self.has_costs = False
+        # Whether any message ever had gates.
+        self.has_gates = False
         # The largest body that was ever appended: a batch that has room for so many of these need not count bytes.
         self.size_max = 0
         # Segments whose progress record is behind, and whether the queue's own record is.
@@ -61,11 +63,14 @@ class QueueLog:
         time_ms: int,
         weights: Sequence[int] | None,
         costs: Sequence[int] | None,
+        gates: Sequence[int] | None = None,
     ) -> int:
         """Append messages and return the first offset. Their rows and pages are made at `close_rows`."""
         first = self.next_offset
         if costs is not None:
             self.has_costs = True
+        if gates is not None:
+            self.has_gates = True
         largest = max(sizes)
         self.size_max = max(self.size_max, largest)
         begin, count = 0, len(sizes)
@@ -74,7 +79,7 @@ class QueueLog:
             room = min(limits.SEGMENT_MESSAGES - len(segment), count - begin)
             end = begin + room
             if room == count:
-                segment.extend(keys, sizes, array("Q", (time_ms,)) * room, weights, costs)
+                segment.extend(keys, sizes, array("Q", (time_ms,)) * room, weights, costs, gates)
             else:
                 segment.extend(
                     keys[begin:end],
@@ -82,6 +87,7 @@ class QueueLog:
                     array("Q", (time_ms,)) * room,
                     None if weights is None else weights[begin:end],
                     None if costs is None else costs[begin:end],
+                    None if gates is None else gates[begin:end],
                 )
             self.next_offset += room
             begin = end
@@ -115,10 +121,17 @@ class QueueLog:
         """Whether messages were appended that have no index row yet."""
         return self._open_first < self.next_offset
 
-    def close_rows(self, step: int, name_of: Callable[[int], str], writes: list[Write]) -> None:
+    def close_rows(
+        self,
+        step: int,
+        name_of: Callable[[int], str],
+        gates_of: Callable[[int], GateKeys],
+        writes: list[Write],
+    ) -> None:
         """Write index rows and pages for what was appended since the last time.
 
-        `name_of` gives the key of each number in the columns, and anything for one that is no longer in use.
+        `name_of` gives the key of each number in the columns, `gates_of` the gates, and anything for one that is no longer in
+        use.
         """
         while self._open_first < self.next_offset:
             segment = self.segments[self._open_first >> BITS]
@@ -130,7 +143,10 @@ class QueueLog:
                 writes.extend(DeleteRow(self.number, segment.first + place) for place in olds)
                 first = segment.join_rows()
                 self._dirty[segment.first >> BITS] = segment
-            writes.append(self._row(segment, first, step, name_of))
+            row = self._row(segment, first, step, name_of)
+            if segment.gates is not None:
+                row = _with_gates(row, segment.gates[first:], gates_of)
+            writes.append(row)
             self._open_first = segment.first + len(segment)
 
     def _close_pages(self, segment: Segment, start: int, writes: list[Write]) -> None:
@@ -285,6 +301,11 @@ class QueueLog:
         costs = self.segments[offset >> BITS].costs
         return 1 if costs is None else costs[offset & MASK]
 
+    def gates(self, offset: int) -> int:
+        """Return the number of the set of gates that a message waits at, or 0."""
+        gates = self.segments[offset >> BITS].gates
+        return 0 if gates is None else gates[offset & MASK]
+
     # --- recovery ---------------------------------------------------------------------------------------
 
     def restore_progress(self, record: PutProgress) -> None:
@@ -293,18 +314,20 @@ class QueueLog:
         segment.finished = record.finished
         segment.progress_stored = True
 
-    def restore_row(self, row: PutRow, keys: Sequence[int]) -> None:
-        """Take back an index row, after the rows before it. `keys` are the numbers of the row's keys."""
+    def restore_row(self, row: PutRow, keys: Sequence[int], gates: Sequence[int] | None = None) -> None:
+        """Take back an index row, after the rows before it. `keys` are the numbers of the row's keys, `gates` one for each message."""
         segment = self._restored_segment(row.first >> BITS << BITS)
         start = row.first & MASK
         assert start >= len(segment), "index rows overlap"
         segment.fill_to(start)
         segment.extend(
-            [keys[index] for index in row.key_index], row.sizes, row.times_ms, row.weights, row.costs
+            [keys[index] for index in row.key_index], row.sizes, row.times_ms, row.weights, row.costs, gates
         )
         segment.restore_row(row.pages)
         if row.costs is not None:
             self.has_costs = True
+        if gates is not None:
+            self.has_gates = True
         self.size_max = max(self.size_max, *row.sizes)
         self.next_offset = max(self.next_offset, row.first + row.length)
 
@@ -326,3 +349,14 @@ class QueueLog:
             if segment.finished == FULL or not len(segment):
                 self._remove_segment(number)
         self._open_first = self.next_offset
+
+
+def _with_gates(row: PutRow, numbers: Sequence[int], gates_of: Callable[[int], GateKeys]) -> PutRow:
+    """Return a row with the gates of its messages, if any has some."""
+    dictionary: dict[GateKeys, int] = {}
+    known = {number: gates_of(number) for number in dict.fromkeys(numbers)}
+    gate_index = [dictionary.setdefault(known[number], len(dictionary)) for number in numbers]
+    gates = list(dictionary)
+    if not any(map(any, gates)):
+        return row
+    return row._replace(gates=gates, gate_index=gate_index if len(gates) > 1 else None)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from fila import limits
 from fila.errors import InvalidArgumentError
@@ -54,6 +55,16 @@ def check_queue_name(name: str) -> None:
         raise InvalidArgumentError(f"the queue's name {name!r} has a space or an unprintable character")
 
 
+class GateKeys(NamedTuple):
+    """The gates that a message waits at, by name: rates, and limits of what is in flight at once. A pause closes both."""
+
+    throttle: tuple[str, ...] = ()
+    concurrency: tuple[str, ...] = ()
+
+
+NO_GATES = GateKeys()
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a message lives, and when it came: what its id says."""
@@ -93,6 +104,24 @@ class KeyStats:
 
 
 @dataclass(frozen=True, slots=True)
+class GateStats:
+    """A gate at which messages of a queue wait or may wait.
+
+    Of a rate: `rate`, `burst` and `tokens`, in tokens. Of a concurrency limit: `limit` and `in_flight`. `waiting` counts the
+    queue's messages that the gate holds back.
+    """
+
+    kind: str
+    name: str
+    waiting: int
+    tokens: float = 0.0
+    rate: float = 0.0
+    burst: float = 0.0
+    limit: int = 0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats:
     """A queue at a glance. Without keys, `active_keys` is not counted."""
 
@@ -105,3 +134,4 @@ class QueueStats:
     active_keys: int
     next_offset: int
     keys: tuple[KeyStats, ...] = ()
+    gates: tuple[GateStats, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fila.core.model import QueueSpec
+from fila.core.model import GateKeys, QueueSpec
 from fila.errors import FilaError
 
 # --- replies ------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class DropQueue(NamedTuple):
 
 
 class PutRow(NamedTuple):
-    """An index row: the columns of `length` messages from `first` on. `weights` and `costs` None: all 1.
+    """An index row: the columns of `length` messages from `first` on. `weights` and `costs` None: all 1; `gates` None: none.
 
     `pages` has, for each message, the distance from the row's segment start to the first message of its page.
     """
@@ -69,6 +69,8 @@ class PutRow(NamedTuple):
     pages: Sequence[int]
     weights: Sequence[int] | None
     costs: Sequence[int] | None
+    gates: Sequence[tuple[tuple[str, ...], tuple[str, ...]]] | None = None
+    gate_index: Sequence[int] | None = None
 
 
 class PutPage(NamedTuple):
@@ -152,6 +154,41 @@ class DeleteAttempt(NamedTuple):
     offset: int
 
 
+class PutConfig(NamedTuple):
+    """An entry of the runtime configuration."""
+
+    key: str
+    value: str
+
+
+class DropConfig(NamedTuple):
+    """The entry is gone."""
+
+    key: str
+
+
+class PutBucket(NamedTuple):
+    """How full the bucket of a rate gate was, in nanotokens."""
+
+    name: str
+    tokens: int
+    at_ns: int
+
+
+class DropBucket(NamedTuple):
+    """The bucket needs no record."""
+
+    name: str
+
+
+class PutRest(NamedTuple):
+    """The broker has stopped cleanly: the buckets without a record are full."""
+
+
+class DropRest(NamedTuple):
+    """The broker runs: after a crash the buckets without a record are empty."""
+
+
 Write = (
     PutQueue
     | DropQueue
@@ -166,6 +203,12 @@ Write = (
     | DeleteLease
     | PutAttempt
     | DeleteAttempt
+    | PutConfig
+    | DropConfig
+    | PutBucket
+    | DropBucket
+    | PutRest
+    | DropRest
 )
 
 # --- deliveries and facts ---------------------------------------------------------------------------------
@@ -174,7 +217,8 @@ Write = (
 class Delivery(NamedTuple):
     """A batch of leased messages for one consumer, in columns.
 
-    `pages[i]` is the first offset of the page that holds message i. `weights` and `attempts` None: all 1, all 0.
+    `pages[i]` is the first offset of the page that holds message i. `weights` and `attempts` None: all 1, all 0. `gates` and
+    `gate_index` as in Enqueue.
     """
 
     consumer: int
@@ -191,6 +235,8 @@ class Delivery(NamedTuple):
     key_index: Sequence[int]
     weights: Sequence[int] | None
     attempts: Sequence[int] | None
+    gates: Sequence[GateKeys] | None = None
+    gate_index: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

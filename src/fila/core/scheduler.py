@@ -11,15 +11,18 @@ from typing import Any
 from fila import limits
 from fila.core import commands as c
 from fila.core import outcome as o
+from fila.core.configuration import Configuration, no_key
 from fila.core.credit import Consumer
 from fila.core.fairness.discipline import Make
 from fila.core.fairness.drr import Drr
 from fila.core.fairness.fifo import Fifo
 from fila.core.fairness.wfq import Wfq
+from fila.core.gates.holding import Holding
+from fila.core.gates.keeper import Keeper
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
-from fila.core.model import Action, Discipline
+from fila.core.model import Action, Discipline, GateKeys
 from fila.core.selection import in_order, select_messages, select_runs
 from fila.core.stats import queue_stats
 from fila.core.timers import Timers
@@ -51,6 +54,8 @@ class Scheduler:
         self._hot: dict[int, Group] = {}
         self._changed: dict[int, Group] = {}
         self._out = o.Outcome(step=first_step, now_ns=now_ns)
+        self._keeper = Keeper(now_ns, self._heat)
+        self._configuration = Configuration(self._keeper.changed)
         self._facts: dict[tuple[str, str], list[int]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             c.Enqueue: self._enqueue,
@@ -67,6 +72,11 @@ class Scheduler:
             c.PurgeQueue: self._purge_queue,
             c.ListQueues: self._list_queues,
             c.GetStats: self._get_stats,
+            c.SetConfig: self._set_config,
+            c.DeleteConfig: self._delete_config,
+            c.GetConfig: self._look_at_config,
+            c.ListConfig: self._look_at_config,
+            c.Rest: self._rest,
         }
 
     # --- the step ---------------------------------------------------------------------------------------
@@ -85,6 +95,8 @@ class Scheduler:
         for group in self._changed.values():
             self._close_rows(group)
         self._deliver()
+        if self._keeper.close(out.writes):
+            out.must_sync = True
         for group in self._changed.values():
             group.close_leases(out.writes)
             group.log.close_progress(out.writes)
@@ -94,11 +106,12 @@ class Scheduler:
 
     def next_wake_ns(self) -> int | None:
         """Return when a step is due even without a command."""
-        dues = [due for timers in (self._expiries, self._retries) if (due := timers.next_ns()) is not None]
-        return min(dues, default=None)
+        dues = (self._expiries.next_ns(), self._retries.next_ns(), self._keeper.next_wake_ns())
+        return min((due for due in dues if due is not None), default=None)
 
     def _fall_due(self) -> None:
         now_ns = self._now_ns
+        self._keeper.fall_due(now_ns)
         while due := self._expiries.take(now_ns):
             group = self._by_number.get(due[0])
             if group is None:
@@ -114,11 +127,26 @@ class Scheduler:
                 self._hot[group.log.number] = group
 
     def _deliver(self) -> None:
-        if not self._hot:
-            return
+        keeper = self._keeper
+        while self._hot or keeper.attention:
+            for group in self._hot.values():
+                group.reconsider()
+                group.resume()
+            # This heats the groups to which something is let through.
+            keeper.serve()
+            hot, self._hot = self._hot, {}
+            self._deliver_to(hot)
+            keeper.look_again()
+
+    def _heat(self, holding: Holding) -> None:
+        """Take note that a group may have something to deliver."""
+        group = self._by_number.get(holding.number)
+        if group is not None:
+            self._hot[holding.number] = group
+
+    def _deliver_to(self, hot: dict[int, Group]) -> None:
         out = self._out
-        for number, group in self._hot.items():
-            group.reconsider()
+        for number, group in hot.items():
             while group.can_deliver:
                 delivery = group.deliver(self._epoch, self._now_ns)
                 if delivery is None:
@@ -130,11 +158,10 @@ class Scheduler:
                     del self._by_consumer[delivery.consumer]
                 out.deliveries.append(delivery)
                 self._fact("deliver", group, len(delivery.offsets))
-        self._hot.clear()
 
     def _close_rows(self, group: Group) -> None:
         if group.log.open:
-            group.log.close_rows(self._step, group.name_of, self._out.writes)
+            group.log.close_rows(self._step, group.name_of, group.gates_of, self._out.writes)
 
     def _touch(self, group: Group) -> None:
         """Take note that a group has changes that must be durable, and may have something to deliver."""
@@ -181,7 +208,9 @@ class Scheduler:
         self._reply(command.request, number)
 
     def _add_queue(self, log: QueueLog) -> Group:
-        group = Group(log, DISCIPLINES[log.spec.discipline], self._expiries, self._retries, self._usage)
+        group = Group(
+            log, DISCIPLINES[log.spec.discipline], self._expiries, self._retries, self._usage, self._keeper
+        )
         self._usage.queues += 1
         self._queues[log.spec.name] = self._by_number[log.number] = group
         return group
@@ -224,6 +253,26 @@ class Scheduler:
         if group is not None:
             self._reply(command.request, queue_stats(group, with_keys=True))
 
+    # --- the runtime configuration ------------------------------------------------------------------------
+
+    def _set_config(self, command: c.SetConfig) -> None:
+        error = self._configuration.set(command.key, command.value, self._out.writes)
+        self._out.must_sync |= error is None
+        self._reply(command.request, error)
+
+    def _delete_config(self, command: c.DeleteConfig) -> None:
+        found = self._configuration.delete(command.key, self._out.writes)
+        self._out.must_sync |= found
+        self._reply(command.request, None if found else no_key(command.key))
+
+    def _look_at_config(self, command: c.GetConfig | c.ListConfig) -> None:
+        self._reply(command.request, self._configuration.answer(command))
+
+    def _rest(self, command: c.Rest) -> None:
+        self._keeper.rest(self._out.writes)
+        self._out.must_sync = True
+        self._reply(command.request, None)
+
     # --- messages in ------------------------------------------------------------------------------------
 
     def _enqueue(self, command: c.Enqueue) -> None:
@@ -232,14 +281,23 @@ class Scheduler:
             return
         count = len(command.sizes)
         assert count > 0, "an empty batch"
-        full = self._memory_error(count, len(command.keys)) or offsets_error(group, count)
+        lanes = 0 if command.gates is None else max(len(command.keys), len(command.gates))
+        full = self._memory_error(count, len(command.keys) + 3 * lanes) or offsets_error(group, count)
         if full:
             self._reply(command.request, full)
             return
         time_ms = self._now_ns // limits.MS_NS
+        tags, numbers = None, []
+        if command.gates is not None:
+            holding = group.hold()
+            numbers = [holding.tag(keys) for keys in command.gates]
+            index = command.gate_index
+            tags = [numbers[0]] * count if index is None else [numbers[place] for place in index]
         first = group.push(
-            command.keys, command.key_index, command.sizes, command.weights, command.costs, time_ms
+            command.keys, command.key_index, command.sizes, command.weights, command.costs, time_ms, tags
         )
+        if group.holding is not None:
+            group.holding.drop_unused(numbers)
         self._fact("enqueue", group, count, sum(command.sizes))
         self._touch(group)
         self._reply(command.request, o.Enqueued(group.log.number, first, count, time_ms))
@@ -413,12 +471,33 @@ class Scheduler:
     def restore_row(self, row: o.PutRow) -> None:
         """Take back an index row, after the rows before it."""
         group = self._by_number[row.queue]
-        group.log.restore_row(row, [group.key(name).number for name in row.keys])
+        numbers = [group.key(name).number for name in row.keys]
+        if row.gates is None:
+            group.log.restore_row(row, numbers)
+            return
+        tags = [group.hold().tag(GateKeys(*keys)) for keys in row.gates]
+        index = row.gate_index
+        of_messages = tags * row.length if index is None else [tags[place] for place in index]
+        group.log.restore_row(row, numbers, of_messages)
+
+    def restore_config(self, record: o.PutConfig) -> None:
+        """Take back an entry of the runtime configuration, before the rows. Raises InvalidArgumentError."""
+        self._configuration.restore(record)
+
+    def restore_bucket(self, record: o.PutBucket) -> None:
+        """Take back how full a bucket was, before the rows."""
+        self._keeper.restore(record)
+
+    def restore_gates(self, *, rested: bool, empty: bool) -> None:
+        """End the recovery of gates, before the rows: the broker had stopped cleanly, or the store is new, or neither."""
+        self._keeper.ready(rested=rested, empty=empty)
 
     def ready(self) -> None:
         """End recovery: let everything wait that is not finished, leased or delayed."""
         for number, group in self._by_number.items():
             group.restored()
+            if group.holding is not None:
+                group.holding.drop_unused()
             self._changed[number] = group
 
     # --- timers: whether an entry still means anything -----------------------------------------------------

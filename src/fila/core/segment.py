@@ -36,6 +36,7 @@ class Segment:
         "costs",
         "finished",
         "first",
+        "gates",
         "gone",
         "keys",
         "page_left",
@@ -63,6 +64,8 @@ class Segment:
         # None while every weight, or every cost, is 1.
         self.weights: array[int] | None = None
         self.costs: array[int] | None = None
+        # The number of the set of gates that each waits at; None while none waits at any.
+        self.gates: array[int] | None = None
         # Finished messages, and those of them whose index row is deleted too.
         self.finished = 0
         self.gone = 0
@@ -98,6 +101,8 @@ class Segment:
             self.weights.extend([1] * count)
         if self.costs is not None:
             self.costs.extend([1] * count)
+        if self.gates is not None:
+            self.gates.extend(zeros)
 
     def extend(
         self,
@@ -106,6 +111,7 @@ class Segment:
         times_ms: Sequence[int],
         weights: Sequence[int] | None,
         costs: Sequence[int] | None,
+        gates: Sequence[int] | None = None,
     ) -> None:
         """Append messages; their rows and pages follow with `close_row`."""
         before = len(self.sizes)
@@ -121,6 +127,10 @@ class Segment:
             self.weights.extend(weights if weights is not None else [1] * count)
         if self.costs is not None:
             self.costs.extend(costs if costs is not None else [1] * count)
+        if gates is not None and self.gates is None:
+            self.gates = array("I", bytes(4 * before))
+        if self.gates is not None:
+            self.gates.extend(gates if gates is not None else bytes(count))
 
     def open_place(self) -> int:
         """Return the first place whose message has no index row yet."""

@@ -14,13 +14,14 @@ def queue_stats(group: Group, *, with_keys: bool) -> QueueStats:
     return QueueStats(
         number=log.number,
         spec=log.spec,
-        depth=group.discipline.waiting + len(group.delayed),
+        depth=group.waiting + len(group.delayed),
         delayed=len(group.delayed),
         in_flight=len(group.epochs),
         consumers=len(group.consumers),
         active_keys=sum(key.live > 0 for key in group.keys.values()) if with_keys else 0,
         next_offset=log.next_offset,
         keys=_key_stats(group) if with_keys else (),
+        gates=group.holding.stats() if with_keys and group.holding is not None else (),
     )
 
 

@@ -6,7 +6,7 @@ from fila import limits
 class Usage:
     """Counts over all queues."""
 
-    __slots__ = ("failed", "keys", "leased", "messages", "queues", "segments")
+    __slots__ = ("failed", "keys", "lanes", "leased", "messages", "queues", "segments")
 
     def __init__(self) -> None:
         # Unfinished messages; those of them that are leased; those that have failed before.
@@ -14,6 +14,7 @@ class Usage:
         self.leased = 0
         self.failed = 0
         self.keys = 0
+        self.lanes = 0
         self.segments = 0
         self.queues = 0
 
@@ -27,5 +28,6 @@ class Usage:
             + self.failed * limits.ATTEMPT_MEMORY_BYTES
             + segments * limits.SEGMENT_MEMORY_BYTES
             + (self.keys + keys) * limits.KEY_MEMORY_BYTES
+            + self.lanes * limits.LANE_MEMORY_BYTES
             + self.queues * limits.QUEUE_MEMORY_BYTES
         )

@@ -1,8 +1,9 @@
 """Every key on disk: big-endian numbers of fixed width, so that the order of a scan is the order of use.
 
-Keys hold numbers only; names are in values. This module knows the layout of keys and nothing of values.
+Keys hold numbers only (of names a hash); names are in values. This module knows the layout of keys and nothing of values.
 """
 
+from hashlib import blake2b
 from struct import Struct
 
 from fila.storage.store import Family
@@ -10,12 +11,14 @@ from fila.storage.store import Family
 FORMAT = b"format"
 STATE = b"state"
 INCARNATION = b"incarnation"
+REST = b"rest"
 
 GROUP_DEFAULT = 0
 
 # One range of keys of a family: from the first to before the second.
 Range = tuple[Family, bytes, bytes]
 
+_NAME_BYTES = 16
 _QUEUE = Struct(">I")
 _OFFSET = Struct(">IQ")
 _GROUP = Struct(">IHQ")
@@ -39,6 +42,11 @@ def offset_key(queue: int, offset: int) -> bytes:
 def group_key(queue: int, number: int, group: int = GROUP_DEFAULT) -> bytes:
     """Return the key of what a group has at a number: an offset, a segment's first offset, or a delivery's epoch."""
     return _GROUP.pack(queue, group, number)
+
+
+def name_key(name: str) -> bytes:
+    """Return the key of what has a name and no number: a hash of it, so that it has a fixed width too."""
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES, key=b"fila.name").digest()
 
 
 def split_queue_key(key: bytes) -> int:

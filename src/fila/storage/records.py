@@ -21,6 +21,8 @@ from fila.storage.store import Family
 FORMAT = 1
 
 _VERSION = 1
+# Of an index row that has gates; one without stays as it was.
+_VERSION_GATES = 2
 _HEAD = Struct("<BI")
 _VERSION_BYTE = bytes((_VERSION,))
 _CRC = Struct("<I")
@@ -29,6 +31,8 @@ _NUMBER = Struct("<Q")
 _STATE = Struct("<QQI")
 _QUEUE = Struct("<QQIIBH")
 _ATTEMPT = Struct("<IQ")
+_SETTING = Struct("<HH")
+_BUCKET = Struct("<qQ")
 _LEASE = Struct("<QHBQQ")
 # flags, count, keys, step, then of each column the value that all share, or the first: a row of one message ends here.
 _ROW = Struct("<BHHQIQHII")
@@ -65,8 +69,15 @@ class Queue(NamedTuple):
     next_offset: int
 
 
+# The gates that a message waits at, by name: rates, and limits of what is in flight.
+Gates = tuple[tuple[str, ...], tuple[str, ...]]
+
+
 class Row(NamedTuple):
-    """The columns of an index row of `length` messages. `weights` and `costs` None: all 1."""
+    """The columns of an index row of `length` messages.
+
+    `weights` and `costs` None: all 1. `gates` None: no message has any; `gate_index` None: all have the first of them.
+    """
 
     length: int
     step: int
@@ -77,6 +88,8 @@ class Row(NamedTuple):
     pages: Sequence[int]
     weights: Sequence[int] | None
     costs: Sequence[int] | None
+    gates: Sequence[Gates] | None = None
+    gate_index: Sequence[int] | None = None
 
 
 class Lease(NamedTuple):
@@ -85,6 +98,21 @@ class Lease(NamedTuple):
     consumer: int
     offsets: Sequence[int]
     deadlines_ns: Sequence[int]
+
+
+class Setting(NamedTuple):
+    """An entry of the runtime configuration."""
+
+    key: str
+    value: str
+
+
+class Bucket(NamedTuple):
+    """How full the bucket of a rate gate was."""
+
+    name: str
+    tokens: int
+    at_ns: int
 
 
 class Attempt(NamedTuple):
@@ -124,11 +152,11 @@ def _seal(payload: bytes) -> bytes:
     return _VERSION_BYTE + _CRC.pack(crc32(payload)) + payload
 
 
-def _check(family: Family, key: bytes, value: bytes, payload_bytes_min: int) -> None:
+def _check(family: Family, key: bytes, value: bytes, payload_bytes_min: int, version: int = _VERSION) -> None:
     """Refuse a value whose version, checksum or least length is wrong."""
     if not value:
         raise corrupt(family, key, "is empty")
-    if value[0] != _VERSION:
+    if value[0] != version:
         raise _unknown_version(family, key, value[0])
     if len(value) < _PAYLOAD + payload_bytes_min:
         raise corrupt(family, key, f"is cut short at {len(value)} bytes")
@@ -265,7 +293,7 @@ def decode_queue(key: bytes, value: bytes) -> Queue:
 
 def encode_row(row: Row) -> bytes:
     """Encode the columns of at least one message. A column whose values are all the same is stored as one of them."""
-    count, step, keys, key_index, sizes, times_ms, pages, weights, costs = row
+    count, step, keys, key_index, sizes, times_ms, pages, weights, costs, gates, gate_index = row
     flags = 0
     columns = []
     if count > 1:
@@ -304,11 +332,16 @@ def encode_row(row: Row) -> bytes:
         0 if weights is None else weights[0],
         0 if costs is None else costs[0],
     )
-    return _seal(head + b"".join(columns))
+    if gates is None:
+        return _seal(head + b"".join(columns))
+    payload = _gates_block(gates, gate_index) + head + b"".join(columns)
+    return bytes((_VERSION_GATES,)) + _CRC.pack(crc32(payload)) + payload
 
 
 def decode_row(key: bytes, value: bytes) -> Row:
     """Decode the columns of an index row."""
+    if value and value[0] == _VERSION_GATES:
+        return _decode_row_with_gates(key, value)
     _check(Family.INDEX, key, value, _ROW.size)
     flags, count, key_count, step, size, time_ms, page, weight, cost = _ROW.unpack_from(value, _PAYLOAD)
     if not 1 <= count <= limits.SEGMENT_MESSAGES or not 1 <= key_count <= count:
@@ -360,6 +393,41 @@ def _decode_row_of_one(key: bytes, value: bytes, flags: int, step: int, columns:
         [weight] if flags & _HAS_WEIGHTS else None,
         [cost] if flags & _HAS_COSTS else None,
     )
+
+
+def _gates_block(gates: Sequence[Gates], gate_index: Sequence[int] | None) -> bytes:
+    """Lay out the distinct sets of gates and the index of each message, behind the length of it all."""
+    names = [_text_bytes(name) for throttle, concurrency in gates for name in (*throttle, *concurrency)]
+    counts = [count for throttle, concurrency in gates for count in (len(throttle), len(concurrency))]
+    block = b"".join(
+        (
+            _pack_column("H", [len(gates), *counts]),
+            _pack_column("H", [len(name) for name in names]),
+            *names,
+            b"" if gate_index is None else _pack_column("H", gate_index),
+        )
+    )
+    return pack("<I", len(block)) + block
+
+
+def _decode_row_with_gates(key: bytes, value: bytes) -> Row:
+    """Decode the sets of gates, and then the row as one that has none."""
+    _check(Family.INDEX, key, value, 4, _VERSION_GATES)
+    plain = _PAYLOAD + 4 + int.from_bytes(value[_PAYLOAD : _PAYLOAD + 4], "little")
+    row = decode_row(key, _seal(value[plain:]))
+    reader = _Reader(Family.INDEX, key, value[:plain], _PAYLOAD + 4)
+    (set_count,) = reader.column("H", 1)
+    counts = reader.column("H", 2 * set_count)
+    lengths = iter(reader.column("H", sum(counts)))
+    sets = [tuple(reader.text(next(lengths)) for _ in range(count)) for count in counts]
+    gates = list(zip(sets[::2], sets[1::2], strict=True))
+    gate_index = None
+    if set_count != 1:
+        gate_index = reader.column("H", row.length)
+        if max(gate_index) >= set_count:
+            raise corrupt(Family.INDEX, key, "has a gate index outside its dictionary")
+    reader.finish()
+    return row._replace(gates=gates, gate_index=gate_index)
 
 
 # --- pages --------------------------------------------------------------------------------------------
@@ -440,3 +508,37 @@ def decode_attempt(key: bytes, value: bytes) -> Attempt:
     _check(Family.ATTEMPTS, key, value, _ATTEMPT.size)
     attempts, not_before_ns = _ATTEMPT.unpack_from(value, _PAYLOAD)
     return Attempt(attempts, not_before_ns, _text(Family.ATTEMPTS, key, value[_PAYLOAD + _ATTEMPT.size :]))
+
+
+# --- the runtime configuration and buckets ----------------------------------------------------------------
+
+
+def encode_setting(key: str, value: str) -> bytes:
+    """Encode an entry of the runtime configuration."""
+    return _seal(_pair(_text_bytes(key), _text_bytes(value)))
+
+
+def _pair(first: bytes, second: bytes) -> bytes:
+    return _SETTING.pack(len(first), len(second)) + first + second
+
+
+def decode_setting(key: bytes, value: bytes) -> Setting:
+    """Decode an entry of the runtime configuration."""
+    _check(Family.CONFIG, key, value, _SETTING.size)
+    key_bytes, value_bytes = _SETTING.unpack_from(value, _PAYLOAD)
+    reader = _Reader(Family.CONFIG, key, value, _PAYLOAD + _SETTING.size)
+    setting = Setting(reader.text(key_bytes), reader.text(value_bytes))
+    reader.finish()
+    return setting
+
+
+def encode_bucket(name: str, tokens: int, at_ns: int) -> bytes:
+    """Encode how full a bucket is."""
+    return _seal(_BUCKET.pack(max(-(1 << 63), min(tokens, (1 << 63) - 1)), at_ns) + _text_bytes(name))
+
+
+def decode_bucket(key: bytes, value: bytes) -> Bucket:
+    """Decode how full a bucket was."""
+    _check(Family.GATES, key, value, _BUCKET.size)
+    tokens, at_ns = _BUCKET.unpack_from(value, _PAYLOAD)
+    return Bucket(_text(Family.GATES, key, value[_PAYLOAD + _BUCKET.size :]), tokens, at_ns)

@@ -270,12 +270,19 @@ def _prepare_directory(path: Path) -> None:
         )
 
 
+# Families that stores from before them lack.
+_ADDED = {Family.CONFIG.value, Family.GATES.value}
+
+
 def _open_database(path: Path, *, create: bool) -> Rdict:
     cache = Cache(BLOCK_CACHE_BYTES)
     columns = {"default": _family_options(None, cache)}
     columns.update({family.value: _family_options(family, cache) for family in Family})
     try:
-        return Rdict(str(path), _common_options(path, create=create), columns)
+        options = _common_options(path, create=create)
+        if not create and {family.value for family in Family} - set(Rdict.list_cf(str(path))) <= _ADDED:
+            options.create_missing_column_families(True)
+        return Rdict(str(path), options, columns)
     except Exception as error:
         raise _translate(error, path, f"cannot open the store in {path}") from error
 

@@ -21,6 +21,8 @@ class Family(StrEnum):
     PROGRESS = "progress"
     LEASES = "leases"
     ATTEMPTS = "attempts"
+    CONFIG = "config"
+    GATES = "gates"
 
 
 # One change: (family, key, value); a value of None deletes the key.

@@ -5,7 +5,7 @@ A discipline holds the waiting messages by offset. It knows nothing of leases, c
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fila.core.log import QueueLog
 
@@ -33,7 +33,8 @@ class Key:
     def __init__(self, name: str, number: int, lane: Lane) -> None:
         self.name = name
         self.number = number
-        self.lane = lane
+        # What waits, first to be served first: a deque of offsets, or where gates are in play a LaneSet, which looks like one.
+        self.lane: Any = lane
         self.weight = 1
         # Unfinished messages: waiting, leased or delayed.
         self.live = 0
@@ -53,9 +54,12 @@ class Key:
 class Discipline(Protocol):
     """Holds what waits and says what goes next."""
 
+    # How many messages wait; whoever puts messages into lanes himself keeps count here.
+    waiting: int
+
     @property
-    def waiting(self) -> int:
-        """Return how many messages wait."""
+    def shared(self) -> Key | None:
+        """Return what is ordered, where that is all keys as one."""
 
     def new_key(self, name: str, number: int) -> Key:
         """Make the discipline's own kind of key."""
@@ -83,6 +87,23 @@ class Discipline(Protocol):
 
     def reweigh(self, key: Key, weight: int) -> None:
         """Give a key another weight, at once for all that it has waiting."""
+
+    # --- one message at a time, for whoever puts messages into lanes and takes them out himself ----------------
+
+    def woke(self, key: Key) -> None:
+        """Hear that a key has something waiting, also when it had before."""
+
+    def choose(self) -> Key:
+        """Return the key whose turn it is; something waits."""
+
+    def charge(self, key: Key, cost: int) -> None:
+        """Hear that a message of the chosen key was taken off its lane."""
+
+    def drop(self, key: Key) -> None:
+        """Hear that the chosen key has nothing waiting any more, without having been served."""
+
+    def refund(self, key: Key, cost: int) -> None:
+        """Take a charge back."""
 
     def deficit(self, key: Key) -> int:
         """Return what a key has earned and not spent, in cost units; 0 where the discipline has no such thing."""

@@ -36,6 +36,7 @@ class Drr:
 
     def __init__(self, log: QueueLog, quantum: int, forget: Forget) -> None:
         self.waiting = 0
+        self.shared: Key | None = None
         self._log = log
         self._quantum = quantum
         # A key of this weight earns one message of cost 1 per round; 0: none does.
@@ -88,6 +89,9 @@ class Drr:
 
     def _pushed(self, key: Key) -> None:
         self.waiting += 1
+        self.woke(key)
+
+    def woke(self, key: Key) -> None:
         if not key.active:
             key.active = True
             self._new.append(key)
@@ -191,6 +195,33 @@ class Drr:
         self._served_new = False
         return count
 
+    def choose(self) -> Key:
+        return self._choose() if self._new else self._current or self._choose()
+
+    def charge(self, key: Key, cost: int) -> None:
+        self._served(key, key.deficit - UNITS * cost)
+
+    def drop(self, key: Key) -> None:
+        if key.in_round:
+            assert key is self._current, "a key that was not chosen is dropped"
+            self._current = None
+            key.deficit = min(key.deficit, 0)
+            self._defer(key)
+        else:
+            assert key is self._new[0], "a key that was not chosen is dropped"
+            self._new.popleft()
+            self._retire(key)
+
+    def refund(self, key: Key, cost: int) -> None:
+        if not key.in_round:
+            return
+        if key is self._current:
+            key.deficit += UNITS * cost
+            return
+        self._settle(key)
+        key.deficit += UNITS * cost
+        self._bring_forward(key)
+
     def _choose(self) -> Key:
         """Return the key to serve: a new one, or the one whose turn it is, in alternation. Something waits."""
         new = self._new
@@ -199,6 +230,7 @@ class Drr:
         key = self._current or self._advance()
         if key is not None:
             return key
+        assert new, "something waits, and no key has it"
         return new[0]
 
     def _served(self, key: Key, deficit: int) -> None:
@@ -310,10 +342,18 @@ class Drr:
             return
         # Settle at the old weight for the rounds that have passed it. Its next visit may come sooner; one that comes
         # too soon does no harm, so nothing is moved back (and nothing piles up under weights that go to and fro).
+        self._settle(key)
+        key.weight = weight
+        self._bring_forward(key)
+
+    def _settle(self, key: Key) -> None:
+        """Pay a key for the rounds that have passed it."""
         passed = self._passed(key)
         key.deficit += (passed - key.earned) * self._quantum * key.weight
         key.earned = passed
-        key.weight = weight
+
+    def _bring_forward(self, key: Key) -> None:
+        """Let a key's next visit come sooner, if it is due sooner than it was."""
         due = self._next_due(key)
         if due < key.due:
             self._twice_until = max(self._twice_until, key.due)

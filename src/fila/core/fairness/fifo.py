@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from fila import limits
-from fila.core.fairness.discipline import Forget, Key, Lane
+from fila.core.fairness.discipline import Forget, Key
 from fila.core.log import QueueLog
 
 
@@ -12,19 +12,17 @@ class Fifo:
     """One lane for all keys."""
 
     def __init__(self, log: QueueLog, quantum: int, forget: Forget) -> None:
+        self.waiting = 0
         self._log = log
-        self._lane: Lane = deque()
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages wait."""
-        return len(self._lane)
+        # The lane of all keys is that of this one.
+        self.shared = Key("", 0, deque())
 
     def new_key(self, name: str, number: int) -> Key:
-        return Key(name, number, self._lane)
+        return Key(name, number, self.shared.lane)
 
     def push(self, keys: Sequence[Key], key_index: Sequence[int] | None, first: int, count: int) -> None:
-        self._lane.extend(range(first, first + count))
+        self.waiting += count
+        self.shared.lane.extend(range(first, first + count))
         if key_index is None:
             keys[0].live += count
             return
@@ -32,22 +30,43 @@ class Fifo:
             keys[place].live += 1
 
     def push_back(self, key: Key, offset: int) -> None:
-        self._lane.append(offset)
+        self.waiting += 1
+        self.shared.lane.append(offset)
 
     def push_front(self, key: Key, offset: int) -> None:
-        self._lane.appendleft(offset)
+        self.waiting += 1
+        self.shared.lane.appendleft(offset)
 
     def restore(self, key: Key, offsets: Iterable[int]) -> None:
-        self._lane.extend(offsets)
+        self.shared.lane.extend(offsets)
 
     def restored(self) -> None:
         # Keys come back one after the other; the order of arrival is that of the offsets.
-        offsets = sorted(self._lane)
-        self._lane.clear()
-        self._lane.extend(offsets)
+        lane = self.shared.lane
+        plain = lane if isinstance(lane, deque) else lane.plain
+        if plain:
+            offsets = sorted(plain)
+            plain.clear()
+            plain.extend(offsets)
+        self.waiting = len(lane)
+
+    def woke(self, key: Key) -> None:
+        pass
+
+    def choose(self) -> Key:
+        return self.shared
+
+    def charge(self, key: Key, cost: int) -> None:
+        pass
+
+    def drop(self, key: Key) -> None:
+        pass
+
+    def refund(self, key: Key, cost: int) -> None:
+        pass
 
     def take(self, count: int, bytes_max: int, force: bool) -> tuple[list[int], list[int]]:
-        lane, segments = self._lane, self._log.segments
+        lane, segments = self.shared.lane, self._log.segments
         offsets: list[int] = []
         numbers: list[int] = []
         mask = limits.SEGMENT_MESSAGES - 1
@@ -61,6 +80,7 @@ class Fifo:
             lane.popleft()
             offsets.append(offset)
             numbers.append(segment.keys[place])
+        self.waiting -= len(offsets)
         return offsets, numbers
 
     def reweigh(self, key: Key, weight: int) -> None:

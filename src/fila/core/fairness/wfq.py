@@ -22,6 +22,7 @@ class Wfq:
 
     def __init__(self, log: QueueLog, quantum: int, forget: Forget) -> None:
         self.waiting = 0
+        self.shared: Key | None = None
         self._log = log
         self._forget = forget
         self._now = 0
@@ -95,6 +96,34 @@ class Wfq:
         if not self.waiting:
             self._rest()
         return offsets, numbers
+
+    # --- one message at a time --------------------------------------------------------------------------
+
+    def woke(self, key: Key) -> None:
+        self._activate(key)
+
+    def choose(self) -> Key:
+        heap = self._heap
+        while not heap[0][2].lane:
+            self._retire(heappop(heap)[2])
+        return heap[0][2]
+
+    def charge(self, key: Key, cost: int) -> None:
+        start, _, chosen = heappop(self._heap)
+        assert chosen is key, "a key that was not chosen is charged"
+        self._now = start
+        key.finish = start + cost * SCALE // key.weight
+        self._expect(key, key.finish)
+        if not self.waiting:
+            self._rest()
+
+    def drop(self, key: Key) -> None:
+        if not self.waiting:
+            self._rest()
+
+    def refund(self, key: Key, cost: int) -> None:
+        # Its next start stays where it is: what stands in the heap cannot be moved.
+        pass
 
     def _rest(self) -> None:
         """Nothing waits, so nobody is owed anything: virtual time moves to the end of what was served."""

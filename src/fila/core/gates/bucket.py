@@ -14,7 +14,7 @@ TOKEN = 1_000_000_000
 class Bucket:
     """Fills at `rate` nanotokens a second, up to `burst` nanotokens."""
 
-    __slots__ = ("_at_ns", "_carry", "burst", "rate", "tokens")
+    __slots__ = ("_carry", "at_ns", "burst", "rate", "tokens")
 
     def __init__(self, rate: int, burst: int, tokens: int, now_ns: int) -> None:
         assert rate >= 0, "a rate below zero"
@@ -24,15 +24,15 @@ class Bucket:
         # What is there: less than nothing is a debt.
         self.tokens = min(tokens, burst)
         self._carry = 0
-        self._at_ns = now_ns
+        self.at_ns = now_ns
 
     def refill(self, now_ns: int) -> None:
         """Add what has come since the last time."""
-        span_ns = now_ns - self._at_ns
+        span_ns = now_ns - self.at_ns
         if not span_ns:
             return
         assert span_ns > 0, "time goes back"
-        self._at_ns = now_ns
+        self.at_ns = now_ns
         if self.tokens >= self.burst:
             return
         gained, self._carry = divmod(self.rate * span_ns + self._carry, SECOND_NS)
@@ -69,7 +69,7 @@ class Bucket:
     def _reaches_ns(self, tokens: int) -> int | None:
         missing = tokens - self.tokens
         if missing <= 0:
-            return self._at_ns
+            return self.at_ns
         if not self.rate:
             return None
-        return self._at_ns - (self._carry - missing * SECOND_NS) // self.rate
+        return self.at_ns - (self._carry - missing * SECOND_NS) // self.rate
