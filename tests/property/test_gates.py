@@ -105,6 +105,7 @@ def test_rate_0_lets_the_burst_through_and_then_nothing():
     assert not bucket.admits(1, 0)
     assert bucket.admits_at_ns(1) is None
     assert not Bucket(0, 0, 0, START_NS).admits(1, 0)
+    assert Bucket(0, 0, 0, START_NS).admits_at_ns(1) is None
 
 
 def test_a_message_dearer_than_the_burst_leaves_a_debt():

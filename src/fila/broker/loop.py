@@ -26,7 +26,7 @@ from fila.broker.recovery import Recovered, recover
 from fila.broker.reports import Reports
 from fila.broker.sinks import Sink
 from fila.broker.space import Space, seen_free_bytes
-from fila.core.commands import Attach, Command, CreateQueue, Detach, Enqueue
+from fila.core.commands import Attach, Command, CreateQueue, Detach, Enqueue, Rest
 from fila.core.outcome import Delivery, Enqueued, Outcome
 from fila.core.scheduler import Scheduler
 from fila.errors import FilaError, LimitError, StoreError, UnavailableError
@@ -133,6 +133,10 @@ class Broker:
         # Between the event and us somebody may have submitted again.
         while not self._idle.is_set():
             await self._idle.wait()
+        if self._failure is None:
+            self.submit(Rest(self.expect(lambda _: None)))
+            while not self._idle.is_set():
+                await self._idle.wait()
         if self._wake_handle is not None:
             self._wake_handle.cancel()
         self._space.close()

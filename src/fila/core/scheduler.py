@@ -269,8 +269,9 @@ class Scheduler:
         self._reply(command.request, self._configuration.answer(command))
 
     def _rest(self, command: c.Rest) -> None:
+        before = len(self._out.writes)
         self._keeper.rest(self._out.writes)
-        self._out.must_sync = True
+        self._out.must_sync |= len(self._out.writes) > before
         self._reply(command.request, None)
 
     # --- messages in ------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Bucket:
 
     def admits_at_ns(self, cost: int) -> int | None:
         """Return when a message may pass if none does before; None: never."""
-        return self._reaches_ns(min(cost * TOKEN, self.burst))
+        return self._reaches_ns(min(cost * TOKEN, self.burst)) if self.burst else None
 
     def full_at_ns(self) -> int | None:
         """Return when it is full if nothing passes before; None: never."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from fila import limits
-from fila.core.gates.bucket import TOKEN, Bucket
+from fila.core.gates.bucket import Bucket
 from fila.core.gates.rules import Kind, Limit, Rate
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class Gate:
     def opens_at_ns(self, cost: int, now_ns: int) -> int | None:
         """Return when to look again for a message that may not pass now; None: when something else happens."""
         return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has nothing to remember."""
+        return True
 
     def change(self, limit: Limit, now_ns: int) -> None:
         """Take another limit, which holds at once."""
@@ -125,14 +130,13 @@ class RateGate(Gate):
             return opens_ns
         return max(opens_ns, min(full_ns, now_ns + limits.GATE_WAIT_NS))
 
+    @property
+    def is_full(self) -> bool:
+        return self.bucket.tokens >= self.bucket.burst
+
     def change(self, limit: Limit, now_ns: int) -> None:
         assert isinstance(limit, Rate)
         self.bucket.change(limit.rate, limit.burst, now_ns)
-
-    @property
-    def tokens(self) -> float:
-        """How many tokens there are, for people."""
-        return self.bucket.tokens / TOKEN
 
 
 class ConcurrencyGate(Gate):

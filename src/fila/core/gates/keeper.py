@@ -94,11 +94,16 @@ class Keeper:
             if gate.name in self._users or self._gates.get((Kind.RATE, gate.name)) is not gate:
                 continue
             gate.refresh(self.now_ns)
-            full_ns = gate.bucket.full_at_ns()
-            if full_ns is None or full_ns > self.now_ns:
+            if gate.is_full:
+                self._forget(gate)
+            else:
                 self._unused(Kind.RATE, gate.name)
-                continue
-            del self._gates[Kind.RATE, gate.name]
+
+    def _forget(self, gate: Gate) -> None:
+        del self._gates[gate.kind, gate.name]
+        if isinstance(gate, RateGate):
+            self._restored.pop(gate.name, None)
+            self._touched.pop(gate, None)
             if gate.stored:
                 self._writes.append(DropBucket(gate.name))
 
@@ -160,14 +165,14 @@ class Keeper:
             if limit is None or limit is False or name not in self._users:
                 return
         elif limit is None or limit is False:
-            del self._gates[kind, name]
             gate.gone = True
-            if isinstance(gate, RateGate):
-                self._touched.pop(gate, None)
-                self._restored.pop(name, None)
-                if gate.stored:
-                    self._writes.append(DropBucket(name))
+            self._forget(gate)
         else:
+            gate.refresh(self.now_ns)
+            if name not in self._users and gate.is_full:
+                # As good as forgotten: it begins anew.
+                self._forget(gate)
+                return
             gate.change(limit, self.now_ns)
             self.attention[gate] = None
             return
@@ -357,7 +362,9 @@ class Keeper:
                 self._restored[name] = bucket
 
     def rest(self, writes: list[Write]) -> None:
-        """Write what a clean stop leaves."""
+        """Write what a clean stop leaves, where there are rates."""
+        if not self.rules.has_rates:
+            return
         for gate in self._gates.values():
             if isinstance(gate, RateGate):
                 gate.refresh(self.now_ns)

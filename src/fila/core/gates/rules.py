@@ -148,6 +148,11 @@ class Rules:
         lengths = {len(prefix) for other, prefix in self._patterns if other is kind}
         self._lengths[kind] = sorted(lengths, reverse=True)
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether any rate is limited."""
+        return any(kind is Kind.RATE for kind, _ in (*self._exact, *self._patterns))
+
     def find(self, kind: Kind, name: str) -> Limit | None:
         """Return the limit of a name, or None."""
         limit = self._exact.get((kind, name))
