@@ -13,7 +13,7 @@ from tests.simulation.host import CrashError, Host
 
 from fila import limits
 from fila.core import timers
-from fila.core.commands import Attach, SettleRuns
+from fila.core.commands import Attach, DeleteConfig, SettleRuns
 from fila.core.model import Action, Runs
 from fila.core.outcome import Delivery
 from fila.errors import StoreCorruptError, StoreError
@@ -197,7 +197,15 @@ class Simulation:
         self._restart()
         self.report.crashes["sigkill"] -= 1
         self._consume_all()
-        for family in (Family.MESSAGES, Family.INDEX, Family.PROGRESS, Family.LEASES, Family.ATTEMPTS):
+        for family in (
+            Family.MESSAGES,
+            Family.INDEX,
+            Family.PROGRESS,
+            Family.LEASES,
+            Family.ATTEMPTS,
+            Family.CONFIG,
+            Family.GATES,
+        ):
             for name, _ in self.host.store.scan(family):
                 raise Violation(
                     "the store is left clean", f"everything is acked, and {family} has the key {name.hex()}"
@@ -209,7 +217,11 @@ class Simulation:
         self._received: list[Delivery] = []
         self.workload.delivered = self._received.append  # type: ignore[method-assign]
         consumer = 1_000_000_000
-        asks = []
+        # Whatever was limited is not any more: a rate may be slow, and a pause may last.
+        asks = [
+            (DeleteConfig(consumer + place, key), b"")
+            for place, key in enumerate(sorted(self.checker.gates.config), 1_000_000)
+        ]
         for name in self.checker.queues:
             consumer += 1
             asks.append((Attach(consumer, consumer, name, 1_000_000_000, 1 << 50), b""))

@@ -256,8 +256,9 @@ class Scheduler:
     # --- the runtime configuration ------------------------------------------------------------------------
 
     def _set_config(self, command: c.SetConfig) -> None:
+        before = len(self._out.writes)
         error = self._configuration.set(command.key, command.value, self._out.writes)
-        self._out.must_sync |= error is None
+        self._out.must_sync |= len(self._out.writes) > before
         self._reply(command.request, error)
 
     def _delete_config(self, command: c.DeleteConfig) -> None:

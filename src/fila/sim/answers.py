@@ -10,20 +10,30 @@ from fila.core.commands import (
     Command,
     CreateQueue,
     Credit,
+    DeleteConfig,
     DeleteQueue,
     Detach,
     Enqueue,
+    GetConfig,
     GetStats,
+    ListConfig,
     ListQueues,
     PurgeQueue,
     Sent,
+    SetConfig,
     SettleMessages,
     SettleRuns,
     Stop,
 )
-from fila.core.model import Action, Address, QueueStats, Runs
+from fila.core.model import NO_GATES, Action, Address, GateKeys, QueueStats, Runs
 from fila.core.outcome import Attached, Enqueued
-from fila.errors import MessageNotFoundError, QueueExistsError, QueueNotFoundError
+from fila.errors import (
+    ConfigKeyNotFoundError,
+    InvalidArgumentError,
+    MessageNotFoundError,
+    QueueExistsError,
+    QueueNotFoundError,
+)
 from fila.sim.model import ConsumerModel, Message, QueueModel, State
 from fila.sim.violation import Violation
 
@@ -50,6 +60,10 @@ class Answers:
             PurgeQueue: self._purge,
             ListQueues: self._list,
             GetStats: self._stats,
+            SetConfig: self._set_config,
+            DeleteConfig: self._delete_config,
+            GetConfig: self._get_config,
+            ListConfig: self._list_config,
             Enqueue: self._enqueue,
             Attach: self._attach,
             Credit: self._credit,
@@ -106,6 +120,9 @@ class Answers:
             return False
         checker.journal.note("delete", queue, 0)
         queue.deleted = True
+        for message in queue.messages.values():
+            if message.state is State.LEASED:
+                checker.gates.ended(message.gates)
         del checker.queues[command.queue], checker.numbers[queue.number]
         for consumer in list(queue.consumers.values()):
             self._closed.append(consumer.number)
@@ -119,6 +136,7 @@ class Answers:
             return False
         gone = [message for message in queue.messages.values() if message.state is not State.LEASED]
         self._finish(gone)
+        self._checker.gates.disturb(gone)
         queue.clear_lanes()
         self._expect(command, len(gone))
         return bool(gone)
@@ -161,6 +179,48 @@ class Answers:
         if missing and len(found.keys) < limits.STATS_KEYS_MAX:
             raise Violation("stats", f"the keys {sorted(missing)} have messages and are not listed")
 
+    # --- the runtime configuration ------------------------------------------------------------------------
+
+    def _set_config(self, command: SetConfig) -> bool:
+        about_gates = command.key.split(".")[0] in {"throttle", "concurrency", "pause"}
+        if about_gates and command.value == "bad":
+            self._expect(command, InvalidArgumentError(""))
+            return False
+        value = command.value if command.value or not about_gates else None
+        changed = value != self._checker.gates.config.get(command.key)
+        if changed:
+            self._change_config(command.key, value)
+        self._expect(command, None)
+        return changed
+
+    def _delete_config(self, command: DeleteConfig) -> bool:
+        if command.key not in self._checker.gates.config:
+            self._expect(command, ConfigKeyNotFoundError(""))
+            return False
+        self._change_config(command.key, None)
+        self._expect(command, None)
+        return True
+
+    def _change_config(self, key: str, value: str | None) -> None:
+        checker = self._checker
+        checker.journal.note("config", key, checker.gates.config.get(key))
+        used = {
+            name
+            for queue in checker.queues.values()
+            for message in queue.messages.values()
+            for name in (*message.gates.throttle, *message.gates.concurrency)
+        }
+        checker.gates.set(key, value, used)
+
+    def _get_config(self, command: GetConfig) -> bool:
+        self._expect(command, self._checker.gates.config.get(command.key, ConfigKeyNotFoundError("")))
+        return False
+
+    def _list_config(self, command: ListConfig) -> bool:
+        entries = sorted(self._checker.gates.config.items())
+        self._expect(command, tuple(entry for entry in entries if entry[0].startswith(command.prefix)))
+        return False
+
     # --- enqueue ----------------------------------------------------------------------------------------
 
     def _enqueue(self, command: Enqueue, bodies: bytes = b"") -> bool:
@@ -182,6 +242,7 @@ class Answers:
                 cost=1 if command.costs is None else command.costs[place],
                 time_ms=time_ms,
                 body=bodies[begin : begin + size],
+                gates=_gates_of(command, place),
             )
             begin += size
             queue.messages[message.offset] = message
@@ -191,6 +252,7 @@ class Answers:
         queue.next_offset = first + count
         queue.body_bytes_max = max(queue.body_bytes_max, *command.sizes)
         queue.line_up(messages)
+        checker.gates.arrived(messages)
         self._expect(command, Enqueued(queue.number, first, count, time_ms))
         return True
 
@@ -395,6 +457,12 @@ class Answers:
         return message
 
 
+def _gates_of(command: Enqueue, place: int) -> GateKeys:
+    if command.gates is None:
+        return NO_GATES
+    return command.gates[0 if command.gate_index is None else command.gate_index[place]]
+
+
 def _is_finished(queue: QueueModel, address: Address) -> bool:
     """Whether the address is of a message that was there and is not any more; the time of one is forgotten with it."""
     return (
@@ -423,4 +491,5 @@ def _stats(queue: QueueModel, found: QueueStats) -> QueueStats:
         active_keys=found.active_keys,
         next_offset=queue.next_offset,
         keys=found.keys,
+        gates=found.gates,
     )

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from fila import limits
 from fila.core.commands import Command
+from fila.core.model import NO_GATES
 from fila.core.outcome import Delivery, Outcome
 from fila.errors import QueueNotFoundError
 from fila.sim.answers import Answers
+from fila.sim.gates import NEVER, SLACK_NS, Gates
 from fila.sim.model import (
     STATES,
     ConsumerModel,
@@ -37,6 +39,7 @@ class Checker:
         self.next_number = 1
         self.timers = Timers()
         self.journal = Journal()
+        self.gates = Gates()
         # What each delivery held, by epoch, also of those that a crash took: epochs never come again.
         self.epochs: dict[int, tuple[int, int, tuple[Message, ...]]] = {}
         self.delivered_messages = 0
@@ -54,6 +57,7 @@ class Checker:
         self.now_ns = outcome.now_ns
         self.steps += 1
         self.journal.begin(outcome.step, outcome.now_ns)
+        self.gates.at(outcome.now_ns)
         self._wake_up()
         replies = dict(outcome.replies)
         if len(replies) != len(outcome.replies):
@@ -74,6 +78,9 @@ class Checker:
         for delivery in outcome.deliveries:
             self._judge_delivery(delivery)
         self._check_work_conserved()
+        for queue in self.queues.values():
+            if queue.shares.has_strangers:
+                self.gates.rest(queue, spare=any(map(_could_take, queue.consumers.values())))
 
     def durable(self, step: int) -> None:
         """Take note that the writes of all steps up to this one were synced."""
@@ -108,6 +115,11 @@ class Checker:
             raise Violation(
                 "timers", f"a lease or delay ends at {due_ns}, and the core sleeps until {wake_ns}"
             )
+        opens_ns, message = self._next_opening()
+        if opens_ns < NEVER and (wake_ns is None or wake_ns > opens_ns + SLACK_NS):
+            raise Violation(
+                "timers", f"{describe(message)} may go at {opens_ns}, and the core sleeps until {wake_ns}"
+            )
 
     def crashed(self, survived_step: int) -> None:
         """Take back what a crash took: consumers, and every step after the last one in the store."""
@@ -137,6 +149,11 @@ class Checker:
                 if message.state in {State.LEASED, State.DELAYED}:
                     self.timers.set(message)
             queue.rebuild()
+        self.gates.crashed(survived_step)
+        for queue in self.numbers.values():
+            for message in queue.messages.values():
+                if message.state is State.LEASED:
+                    self.gates.begun(message.gates)
 
     def opened(self, now_ns: int) -> None:
         """Judge the time at which a broker starts: not before anything that the store knows of."""
@@ -145,6 +162,8 @@ class Checker:
                 "time", f"the broker starts at {now_ns}, and has stored {self.journal.survived_ns}"
             )
         self.now_ns = now_ns
+        if self.steps:
+            self.gates.opened(now_ns)
 
     def drained(self) -> None:
         """Judge the end of a run in which everything was consumed and acked."""
@@ -180,6 +199,8 @@ class Checker:
     def end_lease(self, message: Message) -> None:
         """Take a lease away; a consumer with `refill` gets credit back for it, once its delivery is on its way."""
         self.journal.save(message)
+        self.gates.ended(message.gates)
+        self.gates.disturb((message,))
         consumer, epoch = message.consumer, message.epoch
         message.epoch = 0
         message.begun = False
@@ -218,6 +239,7 @@ class Checker:
                 message.attempts += 1
                 if self._delay(message):
                     continue
+            self.gates.disturb((message,))
             ready.setdefault(message.queue.number, []).append(message)
         for messages in ready.values():
             messages[0].queue.line_up(messages, ordered=False)
@@ -292,6 +314,9 @@ class Checker:
                 "back-off", f"{describe(message)} waits until {message.not_before_ns}; it is {self.now_ns}"
             )
         self._check_columns(message, delivery, place)
+        self.gates.check(message, self.journal.step)
+        self.gates.left(message)
+        self.gates.begun(message.gates)
         queue.take(message)
         self.journal.save(message)
         queue.move(message, State.LEASED)
@@ -312,6 +337,11 @@ class Checker:
             1 if weights is None else weights[place],
             0 if attempts is None else attempts[place],
         )
+        gates = NO_GATES
+        if delivery.gates is not None:
+            gates = delivery.gates[0 if delivery.gate_index is None else delivery.gate_index[place]]
+        if gates != message.gates:
+            raise Violation("columns", f"{describe(message)} was delivered with {gates}, not {message.gates}")
         expected = (message.key, message.size, message.time_ms, message.weight, message.attempts)
         if found != expected:
             raise Violation(
@@ -323,6 +353,8 @@ class Checker:
         """Nobody waits while there is room: a consumer with credit and a message that fits never look at each other."""
         for queue in self.queues.values():
             if not queue.counts[State.WAITING]:
+                continue
+            if queue.shares.has_strangers and not self._free_to_go(queue):
                 continue
             for consumer in queue.consumers.values():
                 if (
@@ -336,6 +368,35 @@ class Checker:
                         f" {consumer.number} credit for {consumer.messages} messages and {consumer.bytes} bytes",
                     )
 
+    def _free_to_go(self, queue: QueueModel) -> list[Message]:
+        """Return the heads of lanes that all their gates surely let through."""
+        heads = [lane[0] for lane in queue.lanes()]
+        dearest = self._dearest()
+        return [head for head in heads if self.gates.opens_ns(head, dearest) + SLACK_NS <= self.now_ns]
+
+    def _dearest(self) -> int:
+        """Return the largest cost of all that waits: whose turn it is at a gate may have that."""
+        return max(
+            (message.cost for queue in self.queues.values() for lane in queue.lanes() for message in lane),
+            default=1,
+        )
+
+    def _next_opening(self) -> tuple[int, Message]:
+        """Return when the next message may go that somebody could take."""
+        found: tuple[int, Message | None] = (NEVER, None)
+        dearest = 0
+        for queue in self.queues.values():
+            if not (queue.shares.has_strangers and queue.counts[State.WAITING]):
+                continue
+            if not any(map(_could_take, queue.consumers.values())):
+                continue
+            dearest = dearest or self._dearest()
+            for lane in queue.lanes():
+                opens_ns = self.gates.opens_ns(lane[0], dearest)
+                if self.now_ns < opens_ns < found[0]:
+                    found = (opens_ns, lane[0])
+        return found  # type: ignore[return-value]
+
     # --- a crash ----------------------------------------------------------------------------------------
 
     def _take_back(self, kind: str, rest: list[object]) -> None:
@@ -348,6 +409,14 @@ class Checker:
             message.state = state
             message.attempts, message.not_before_ns = attempts, not_before_ns  # type: ignore[assignment]
             message.epoch, message.deadline_ns = epoch, deadline_ns  # type: ignore[assignment]
+            return
+        if kind == "config":
+            key, value = rest
+            assert isinstance(key, str)
+            if value is None:
+                self.gates.config.pop(key, None)
+            else:
+                self.gates.config[key] = value  # type: ignore[assignment]
             return
         queue, before = rest
         assert isinstance(queue, QueueModel)
@@ -363,3 +432,13 @@ class Checker:
             assert kind == "delete"
             queue.deleted = False
             self.queues[queue.spec.name] = self.numbers[queue.number] = queue
+
+
+def _could_take(consumer: ConsumerModel) -> bool:
+    """Whether a consumer has room for any message of its queue."""
+    queue = consumer.queue
+    return (
+        consumer.messages > 0
+        and consumer.bytes > 0
+        and (not consumer.held or consumer.bytes >= queue.body_bytes_max)
+    )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from fila import limits
-from fila.core.model import Discipline, QueueSpec
+from fila.core.model import NO_GATES, Discipline, GateKeys, QueueSpec
 from fila.sim.shares import Share, Shares
 from fila.sim.violation import Violation
 
@@ -37,6 +37,7 @@ class Message:
         "cost",
         "deadline_ns",
         "epoch",
+        "gates",
         "key",
         "not_before_ns",
         "offset",
@@ -49,9 +50,19 @@ class Message:
     )
 
     def __init__(
-        self, queue: "QueueModel", offset: int, key: str, *, weight: int, cost: int, time_ms: int, body: bytes
+        self,
+        queue: "QueueModel",
+        offset: int,
+        key: str,
+        *,
+        weight: int,
+        cost: int,
+        time_ms: int,
+        body: bytes,
+        gates: GateKeys = NO_GATES,
     ) -> None:
         self.queue = queue
+        self.gates = gates
         self.offset = offset
         self.key = key
         self.weight = weight
@@ -75,12 +86,15 @@ class Message:
 
 
 class KeyModel:
-    """A key's lane. An entry that is a list holds messages whose order among themselves is free."""
+    """A key's lanes. An entry that is a list holds messages whose order among themselves is free."""
 
-    __slots__ = ("lane", "ready", "share", "weights")
+    __slots__ = ("gated", "lane", "lanes", "ready", "share", "weights")
 
     def __init__(self, lane: "deque[Message | list[Message]]", share: Share) -> None:
         self.lane = lane
+        # The lanes of messages that wait at gates, by these. Once it had one, nobody can tell its share from outside.
+        self.lanes: dict[GateKeys, deque[Message | list[Message]]] = {}
+        self.gated = False
         self.share = share
         self.ready = 0
         # Every weight that a message of the key ever had.
@@ -158,6 +172,29 @@ class QueueModel:
         """Whether the discipline promises shares."""
         return self.shared_lane is None
 
+    def lane_of(self, message: Message) -> "deque[Message | list[Message]]":
+        """Return the lane of a message."""
+        key = self.key(message.key)
+        if not any(message.gates):
+            return key.lane
+        return key.lanes.setdefault(message.gates, deque())
+
+    def lanes(self) -> list[list[Message]]:
+        """Return all lanes, each in order."""
+        found = [key.lane for key in self.keys.values()] if self.judged else [self.shared_lane or deque()]
+        found += [lane for key in self.keys.values() for lane in key.lanes.values()]
+        return [_flat(lane) for lane in found if lane]
+
+    def _gate_key(self, message: Message) -> None:
+        """Take note that a key has a message with gates: its share is not judged from now on."""
+        if any(message.gates):
+            self.shares.has_strangers = True
+            key = self.key(message.key)
+            if not key.gated:
+                key.gated = True
+                if key.ready and self.judged:
+                    self.shares.empty(key.share)
+
     def key(self, name: str) -> KeyModel:
         """Return a key, made on first sight."""
         key = self.keys.get(name)
@@ -188,14 +225,15 @@ class QueueModel:
         lanes: dict[int, list[Message]] = {}
         for message in messages:
             self.move(message, State.WAITING)
-            lanes.setdefault(id(self.key(message.key).lane), []).append(message)
+            self._gate_key(message)
+            lanes.setdefault(id(self.lane_of(message)), []).append(message)
         waking: list[Share] = []
         for entries in lanes.values():
-            lane = self.keys[entries[0].key].lane
+            lane = self.lane_of(entries[0])
             for message in entries:
                 key = self.keys[message.key]
                 key.ready += 1
-                if key.ready == 1:
+                if key.ready == 1 and not key.gated:
                     waking.append(key.share)
             if not ordered and len(entries) > 1:
                 lane.append(entries)
@@ -208,7 +246,7 @@ class QueueModel:
     def take(self, message: Message) -> None:
         """Take a message off its lane, where it must be the first."""
         key = self.keys[message.key]
-        lane = key.lane
+        lane = self.lane_of(message)
         head = lane[0]
         if head is message:
             lane.popleft()
@@ -222,7 +260,7 @@ class QueueModel:
                 "order", f"{describe(message)} was delivered before {describe(first)} of the same lane"
             )
         key.ready -= 1
-        if self.judged:
+        if self.judged and not key.gated:
             self.shares.serve(key.share, message.cost)
             if not key.ready:
                 self.shares.empty(key.share)
@@ -231,9 +269,10 @@ class QueueModel:
         """Take note that nothing waits any more."""
         for key in self.keys.values():
             key.lane.clear()
+            key.lanes.clear()
             if key.ready:
                 key.ready = 0
-                if self.judged:
+                if self.judged and not key.gated:
                     self.shares.empty(key.share)
 
     def weigh(self, name: str, weight: int, cost: int) -> None:
@@ -253,16 +292,21 @@ class QueueModel:
             key = self.key(message.key)
             key.share.cost_max = max(key.share.cost_max, message.cost)
             newest[message.key] = message
+            self._gate_key(message)
             if message.state is State.WAITING:
-                key.lane.append(message)
+                self.lane_of(message).append(message)
                 key.ready += 1
         for name, key in self.keys.items():
             key.weights = weights_seen.get(name, set()) | {newest[name].weight}
             # With the newest message gone, which weight was the last is not written down.
             if len(key.weights) == 1:
                 self.shares.weigh(key.share, newest[name].weight, key.share.cost_max)
-            if key.ready and self.judged:
+            if key.ready and self.judged and not key.gated:
                 self.shares.restore(key.share)
+
+
+def _flat(lane: "Iterable[Message | list[Message]]") -> list[Message]:
+    return [message for entry in lane for message in (entry if isinstance(entry, list) else [entry])]
 
 
 def describe(message: Message) -> str:

@@ -84,7 +84,9 @@ class Shares:
 
     def __init__(self, *, quantum: int, round_robin: bool) -> None:
         self._quantum = quantum
-        self._round_robin = round_robin
+        self._round_robin = self.round_robin = round_robin
+        # Whether a delivery may be of somebody who is not judged here: then nobody's wait is.
+        self.has_strangers = False
         self._shares: list[Share] = []
         self._counted: list[Share] = []
         self._new_count = 0
@@ -170,7 +172,7 @@ class Shares:
     # --- the laws ---------------------------------------------------------------------------------------
 
     def _check_wait(self, share: Share) -> None:
-        if share.ahead is None:
+        if share.ahead is None or self.has_strangers:
             return
         waited, allowed = self._deliveries - share.since, 1 + 2 * share.ahead
         if waited > allowed:
