@@ -217,7 +217,7 @@ class Gates:
             shares.judge.activate([shares.keys[key][0] for key in dict.fromkeys(keys)])
 
     def left(self, message: Message) -> None:
-        """Judge the turn of a message that is delivered."""
+        """Take note of a message that is delivered."""
         name = self.alone(message)
         waiting = None if name is None else self._shares.get((message.queue.number, name))
         if waiting is not None:
@@ -237,6 +237,9 @@ class Gates:
             return
         if not queue.judged:
             return
+        for (number, _), shares in self._shares.items():
+            if number == queue.number:
+                shares.settle()
         found: dict[str, list[Message]] = {}
         mixed: set[str] = set()
         for lane in queue.lanes():
@@ -261,13 +264,13 @@ class _Waiting:
         self.judge = Shares(quantum=queue.spec.quantum, round_robin=queue.shares.round_robin)
         # By key: its share, and as many messages as it has waiting.
         self.keys: dict[str, tuple[Share, list[Message]]] = {}
+        self._served: list[tuple[str, int]] = []
         # The broker may remember that one of these owes something, though it has nothing waiting.
         self._known = set(queue.weights)
         for message in messages:
             self.add(message)
-        for entry in self.keys.values():
-            # Nobody knows from outside who of them was served before.
-            entry[0].backlogged = True
+        # Nobody knows from outside who of them was served here before: each may be ahead of those that come.
+        self.judge.activate([share for share, _ in self.keys.values()])
 
     def add(self, message: Message) -> bool:
         """Take note of a message, and say whether its key had none."""
@@ -281,11 +284,18 @@ class _Waiting:
         return len(entry[1]) == 1
 
     def serve(self, message: Message) -> None:
-        """Judge a delivery."""
+        """Take note of a delivery."""
         entry = self.keys.get(message.key)
         if entry is None or not entry[1]:
             return
         entry[1].pop()
-        self.judge.serve(entry[0], message.cost)
-        if not entry[1]:
-            self.judge.empty(entry[0])
+        self._served.append((message.key, message.cost))
+
+    def settle(self) -> None:
+        """Judge what the gate let through in a step: the queue decides again in which order that goes out."""
+        served, self._served = self._served, []
+        self.judge.serve_together([(self.keys[key][0], cost) for key, cost in served])
+        for key in dict.fromkeys(key for key, _ in served):
+            share, waiting = self.keys[key]
+            if not waiting:
+                self.judge.empty(share)

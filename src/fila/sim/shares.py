@@ -158,7 +158,7 @@ class Shares:
         if share.new:
             share.new = False
             self._new_count -= 1
-            self._check_wait(share)
+            self._check_wait(share, self._deliveries)
             self._check_guest(share, cost)
         elif share.weight is not None:
             share.total += limits.COST_UNITS * cost / share.weight
@@ -169,12 +169,36 @@ class Shares:
             share.reweighed = False
             self._join(share)
 
+    def serve_together(self, served: Iterable[tuple[Share, int]]) -> None:
+        """Messages of these keys and costs were delivered, in an order that is not known: judge what it comes to."""
+        before = self._deliveries
+        moved: dict[Share, None] = {}
+        joining: dict[Share, None] = {}
+        for share, cost in served:
+            if share.new:
+                share.new = False
+                self._new_count -= 1
+                self._check_wait(share, before)
+            self._deliveries += 1
+            if share.counted:
+                assert share.weight is not None
+                share.served += limits.COST_UNITS * cost / share.weight
+                moved[share] = None
+            else:
+                share.reweighed = False
+                joining[share] = None
+        for share in moved:
+            self._check_interval(share)
+        for share in joining:
+            if not share.counted:
+                self._join(share)
+
     # --- the laws ---------------------------------------------------------------------------------------
 
-    def _check_wait(self, share: Share) -> None:
+    def _check_wait(self, share: Share, deliveries: int) -> None:
         if share.ahead is None or self.has_strangers:
             return
-        waited, allowed = self._deliveries - share.since, 1 + 2 * share.ahead
+        waited, allowed = deliveries - share.since, 1 + 2 * share.ahead
         if waited > allowed:
             raise Violation(
                 "lone message",
@@ -206,7 +230,11 @@ class Shares:
 
     def _check_intervals(self, share: Share, cost: int) -> None:
         assert share.weight is not None
-        served = share.served = share.served + limits.COST_UNITS * cost / share.weight
+        share.served += limits.COST_UNITS * cost / share.weight
+        self._check_interval(share)
+
+    def _check_interval(self, share: Share) -> None:
+        served = share.served
         bound = share.allowance + TOLERANCE + (self._quantum if self._round_robin else 0)
         slot, lowest = share.slot, share.lowest
         for other in self._counted:
@@ -220,6 +248,7 @@ class Shares:
                     f" {other.name!r} (weight {other.weight}), allowed {bound + other.allowance:,.0f}",
                 )
             other.lowest[slot] = min(other.lowest[slot], -ahead)
+            lowest[other.slot] = min(lowest[other.slot], ahead)
 
     def _surely_idle(self, share: Share) -> bool:
         """Whether the round must have passed the key and its debt be paid: another key's service tells the rounds."""

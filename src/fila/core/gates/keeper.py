@@ -155,34 +155,39 @@ class Keeper:
             names = [name for name in self._users if name.startswith(prefix)]
         else:
             names = [entry.name]
+        # First all gates, then the sets that have them: to resolve one set may make gates that others have too.
+        gone: list[Gate] = []
+        sets: dict[GateKeys, GateSet] = {}
         for name in names:
-            self._change(entry.kind, name)
-
-    def _change(self, kind: Kind, name: str) -> None:
-        limit = self.rules.find(kind, name)
-        gate = self._gates.get((kind, name))
-        if gate is None:
-            if limit is None or limit is False or name not in self._users:
-                return
-        elif limit is None or limit is False:
-            gate.gone = True
-            self._forget(gate)
-        else:
-            gate.refresh(self.now_ns)
-            if name not in self._users and gate.is_full:
-                # As good as forgotten: it begins anew.
-                self._forget(gate)
-                return
-            gate.change(limit, self.now_ns)
-            self.attention[gate] = None
-            return
-        for gate_set in list(self._users.get(name, {}).values()):
+            gate = self._gates.get((entry.kind, name))
+            if not self._limits_anew(entry.kind, name, gate):
+                sets.update(self._users.get(name, {}))
+                gone += [gate] if gate is not None and gate.gone else []
+        for gate_set in sets.values():
             self._resolve(gate_set)
-        if gate is not None:
+        for gate in gone:
             for park in list(gate.parks.values()):
                 park.holding.free_all(park)
             gate.parks.clear()
             gate.owing.clear()
+
+    def _limits_anew(self, kind: Kind, name: str, gate: Gate | None) -> bool:
+        """Let a gate take the limit that its name has now; False: there is a gate where there was none, or the other way round."""
+        limit = self.rules.find(kind, name)
+        if gate is None:
+            return limit is None or limit is False or name not in self._users
+        if limit is None or limit is False:
+            gate.gone = True
+            self._forget(gate)
+            return False
+        gate.refresh(self.now_ns)
+        if name not in self._users and gate.is_full:
+            # As good as forgotten: it begins anew.
+            self._forget(gate)
+            return True
+        gate.change(limit, self.now_ns)
+        self.attention[gate] = None
+        return True
 
     # --- opening ----------------------------------------------------------------------------------------
 
