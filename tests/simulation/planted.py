@@ -4,6 +4,7 @@ A planted bug is a context manager that replaces one function or method. Most wr
 when the code around them changes.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from unittest.mock import patch
 
 from tests.simulation.host import Host
 
+from fila import limits
 from fila.broker import commit, recovery
 from fila.broker.commit import NOTHING, Committer
 from fila.core import group as group_module
@@ -21,6 +23,12 @@ from fila.core.credit import Consumer
 from fila.core.fairness.drr import Drr
 from fila.core.fairness.fifo import Fifo
 from fila.core.fairness.wfq import Wfq
+from fila.core.gates.bucket import Bucket
+from fila.core.gates.gate import Gate, RateGate
+from fila.core.gates.holding import Holding
+from fila.core.gates.keeper import Keeper
+from fila.core.gates.lanes import Lane
+from fila.core.gates.rules import Rules
 from fila.core.group import Attempt, Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
@@ -764,4 +772,284 @@ def virtual_time_ignores_weights():
         return wrong
 
     with replaced(Wfq, "take", wrapped):
+        yield
+
+
+# --- gates --------------------------------------------------------------------------------------------
+
+
+@planted
+def tokens_not_taken():
+    """A rate gate that is open stays open."""
+    with patch.object(Bucket, "take", lambda *_: None):
+        yield
+
+
+@planted
+def bucket_fills_too_fast():
+    """Some tokens come twice."""
+
+    def wrapped(refill):
+        def wrong(bucket, now_ns):
+            span_ns = now_ns - bucket.at_ns
+            refill(bucket, now_ns)
+            bucket.tokens = min(bucket.burst, bucket.tokens + bucket.rate * span_ns // limits.SECOND_NS // 4)
+
+        return wrong
+
+    with replaced(Bucket, "refill", wrapped):
+        yield
+
+
+@planted
+def bucket_fills_too_slowly():
+    """A tenth of the tokens never comes."""
+
+    def wrapped(refill):
+        def wrong(bucket, now_ns):
+            before = bucket.tokens
+            refill(bucket, now_ns)
+            bucket.tokens -= max(0, bucket.tokens - before) // 10
+
+        return wrong
+
+    with replaced(Bucket, "refill", wrapped):
+        yield
+
+
+@planted
+def cost_ignored_at_rates():
+    """Every message takes one token."""
+
+    def wrapped(take):
+        return lambda bucket, _cost: take(bucket, 1)
+
+    with replaced(Bucket, "take", wrapped):
+        yield
+
+
+@planted
+def fresh_burst_after_a_crash():
+    """Buckets are full when the broker starts, however it ended."""
+
+    def wrapped(ready):
+        return lambda keeper, *, rested, empty: ready(keeper, rested=rested, empty=True)
+
+    with replaced(Keeper, "ready", wrapped):
+        yield
+
+
+@planted
+def debt_forgotten_at_recovery():
+    """A bucket in debt begins empty after a crash."""
+    with patch.object(Keeper, "restore", lambda *_: None):
+        yield
+
+
+@planted
+def slot_leaks_on_expiry():
+    """A lease that ends by itself keeps its slot."""
+
+    def wrapped(fail):
+        def wrong(group, lease, mask, error, now_ns, writes):
+            if group.holding is None or error != "lease expired":
+                fail(group, lease, mask, error, now_ns, writes)
+                return
+            with patch.object(Keeper, "slots_back", lambda *_: None):
+                fail(group, lease, mask, error, now_ns, writes)
+
+        return wrong
+
+    with replaced(Group, "fail", wrapped):
+        yield
+
+
+@planted
+def slots_forgotten_at_recovery():
+    """What was in flight at a crash takes no slot after it."""
+
+    def wrapped(slots_back):
+        def wrong(keeper, keys):
+            if all(keeper.in_flight.get(name) for name in keys.concurrency):
+                slots_back(keeper, keys)
+
+        return wrong
+
+    with (
+        patch.object(Holding, "restore_leased", lambda *_: None),
+        replaced(Keeper, "slots_back", wrapped),
+    ):
+        yield
+
+
+@planted
+def slots_of_a_deleted_queue_leak():
+    """A queue takes the slots of its leases with it."""
+
+    def wrapped(remove):
+        def wrong(holding):
+            with patch.object(Keeper, "slots_back", lambda *_: None):
+                remove(holding)
+
+        return wrong
+
+    with replaced(Holding, "remove", wrapped):
+        yield
+
+
+@planted
+def second_gate_ignored():
+    """A message passes all its gates when it passes the first of them."""
+
+    def wrapped(resolve):
+        def wrong(keeper, gate_set):
+            resolve(keeper, gate_set)
+            gate_set.gates = gate_set.gates[:1]
+
+        return wrong
+
+    with replaced(Keeper, "_resolve", wrapped):
+        yield
+
+
+@planted
+def gates_forgotten_at_recovery():
+    """After a restart no message waits at any gate."""
+
+    def wrapped(restore_row):
+        return lambda scheduler, row: restore_row(scheduler, row._replace(gates=None))
+
+    with replaced(Scheduler, "restore_row", wrapped):
+        yield
+
+
+@planted
+def closed_gate_holds_the_key():
+    """A message behind a closed gate holds back those of its key."""
+
+    def wrapped(hold_back):
+        def wrong(holding, flow, lane, gate):
+            hold_back(holding, flow, lane, gate)
+            discipline = holding._group.discipline
+            if type(flow.lane) is deque and flow.lane and flow is not discipline.shared:
+                # Its other messages go behind those of all other keys, again and again.
+                discipline.waiting -= len(flow.lane)
+                flow.lane.clear()
+                discipline.drop(flow)
+
+        return wrong
+
+    with replaced(Holding, "_hold_back", wrapped):
+        yield
+
+
+@planted
+def change_holds_for_new_messages_only():
+    """What waits already knows nothing of another limit."""
+
+    def wrapped(changed):
+        def wrong(keeper, entry, limit):
+            users, keeper._users = keeper._users, {}
+            changed(keeper, entry, limit)
+            keeper._users = users
+
+        return wrong
+
+    with replaced(Keeper, "changed", wrapped):
+        yield
+
+
+@planted
+def no_wake_for_gates():
+    """The core sleeps until somebody else wakes it."""
+    with patch.object(Keeper, "next_wake_ns", lambda _: None):
+        yield
+
+
+@planted
+def gate_opens_late():
+    """A gate is looked at a tenth of a second after it may open."""
+
+    def wrapped(opens_at_ns):
+        def wrong(gate, cost, now_ns):
+            opens_ns = opens_at_ns(gate, cost, now_ns)
+            return None if opens_ns is None else opens_ns + 100_000_000
+
+        return wrong
+
+    with replaced(RateGate, "opens_at_ns", wrapped):
+        yield
+
+
+@planted
+def slot_back_wakes_nobody():
+    """Whoever waits for a slot learns of it when something else happens at the gate."""
+
+    def wrapped(slots_back):
+        def wrong(keeper, keys):
+            before = dict(keeper.attention)
+            slots_back(keeper, keys)
+            keeper.attention = before
+
+        return wrong
+
+    with replaced(Keeper, "slots_back", wrapped):
+        yield
+
+
+@planted
+def plain_turns_at_a_gate():
+    """Keys at a gate take turns, whatever they weigh."""
+    with (
+        patch.object(Holding, "weight_of", lambda *_: 1),
+        patch.object(Holding, "reweigh", lambda *_: None),
+    ):
+        yield
+
+
+@planted
+def lanes_reversed_when_they_are_parked():
+    """What is held back stands in the wrong order."""
+
+    def wrapped(take_free):
+        return lambda lane: deque(reversed(take_free(lane)))
+
+    with replaced(Lane, "take_free", wrapped):
+        yield
+
+
+@planted
+def pause_ignored():
+    """A paused gate lets everything through."""
+    with patch.object(Gate, "admits", lambda *_: True):
+        yield
+
+
+@planted
+def longest_pattern_loses():
+    """The shortest pattern wins."""
+
+    def wrapped(put):
+        def wrong(rules, kind, name, limit):
+            put(rules, kind, name, limit)
+            if kind in rules._lengths:
+                rules._lengths[kind].sort()
+
+        return wrong
+
+    with replaced(Rules, "_put", wrapped):
+        yield
+
+
+@planted
+def configuration_not_stored():
+    """A setting is gone with the process."""
+    with patched_write("PutConfig", lambda *_: None):
+        yield
+
+
+@planted
+def buckets_left_behind():
+    """The record of a bucket outlives its limit."""
+    with patched_write("DropBucket", lambda *_: None):
         yield
