@@ -294,8 +294,5 @@ class _Waiting:
     def settle(self) -> None:
         """Judge what the gate let through in a step: the queue decides again in which order that goes out."""
         served, self._served = self._served, []
-        self.judge.serve_together([(self.keys[key][0], cost) for key, cost in served])
-        for key in dict.fromkeys(key for key, _ in served):
-            share, waiting = self.keys[key]
-            if not waiting:
-                self.judge.empty(share)
+        drained = [share for share, waiting in (self.keys[key] for key in dict(served)) if not waiting]
+        self.judge.serve_together([(self.keys[key][0], cost) for key, cost in served], drained)

@@ -169,8 +169,11 @@ class Shares:
             share.reweighed = False
             self._join(share)
 
-    def serve_together(self, served: Iterable[tuple[Share, int]]) -> None:
-        """Messages of these keys and costs were delivered, in an order that is not known: judge what it comes to."""
+    def serve_together(self, served: Iterable[tuple[Share, int]], drained: Iterable[Share]) -> None:
+        """Messages of these keys and costs were delivered, in an order that is not known: judge what it comes to.
+
+        Those that are drained by it had nothing waiting for a part of it: their intervals end before.
+        """
         before = self._deliveries
         moved: dict[Share, None] = {}
         joining: dict[Share, None] = {}
@@ -187,10 +190,13 @@ class Shares:
             else:
                 share.reweighed = False
                 joining[share] = None
+        for share in drained:
+            self.empty(share)
         for share in moved:
-            self._check_interval(share)
+            if share.counted:
+                self._check_interval(share)
         for share in joining:
-            if not share.counted:
+            if share.backlogged and not share.counted:
                 self._join(share)
 
     # --- the laws ---------------------------------------------------------------------------------------

@@ -369,6 +369,7 @@ class Holding:
             if tag is not None:
                 tag.live = 0
         for offset in self._group.epochs:
+            assert self._group.log.time_ms(offset) is not None, "a leased message is purged"
             tag = self._tag_of(offset)
             if tag is not None:
                 tag.live += 1
