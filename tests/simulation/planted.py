@@ -19,6 +19,7 @@ from fila.broker.commit import NOTHING, Committer
 from fila.core import group as group_module
 from fila.core import scheduler as scheduler_module
 from fila.core import selection
+from fila.core.attempts import Attempt
 from fila.core.credit import Consumer
 from fila.core.fairness.drr import Drr
 from fila.core.fairness.fifo import Fifo
@@ -29,7 +30,7 @@ from fila.core.gates.holding import Holding
 from fila.core.gates.keeper import Keeper
 from fila.core.gates.lanes import Lane
 from fila.core.gates.rules import Rules
-from fila.core.group import Attempt, Group
+from fila.core.group import Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
 from fila.core.outcome import DeletePage, PutProgress

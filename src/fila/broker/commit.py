@@ -28,7 +28,7 @@ from fila.core.outcome import (
     PutRest,
     PutRow,
 )
-from fila.storage import keys, records
+from fila.storage import keys, records, settings
 from fila.storage.store import Change, Family, Store
 
 Bytes = bytes | bytearray | memoryview
@@ -171,14 +171,14 @@ class _Batch:
         self.changes.append((Family.ATTEMPTS, keys.group_key(write.queue, write.offset), None))
 
     def put_config(self, write: PutConfig) -> None:
-        value = records.encode_setting(write.key, write.value)
+        value = settings.encode_setting(write.key, write.value)
         self.changes.append((Family.CONFIG, keys.name_key(write.key), value))
 
     def drop_config(self, write: DropConfig) -> None:
         self.changes.append((Family.CONFIG, keys.name_key(write.key), None))
 
     def put_bucket(self, write: PutBucket) -> None:
-        value = records.encode_bucket(write.name, write.tokens, write.at_ns)
+        value = settings.encode_bucket(write.name, write.tokens, write.at_ns)
         self.changes.append((Family.GATES, keys.name_key(write.name), value))
 
     def drop_bucket(self, write: DropBucket) -> None:

@@ -10,7 +10,7 @@ from fila.core.model import Discipline, QueueSpec
 from fila.core.outcome import PutAttempt, PutBucket, PutConfig, PutLease, PutProgress, PutQueue, PutRow
 from fila.core.scheduler import Scheduler
 from fila.errors import InvalidArgumentError, StoreCorruptError
-from fila.storage import keys, records
+from fila.storage import keys, records, settings
 from fila.storage.records import corrupt
 from fila.storage.store import Family, Store
 
@@ -118,7 +118,7 @@ class _Reading:
 
     def config(self) -> None:
         for key, value in self._store.scan(Family.CONFIG):
-            setting = records.decode_setting(key, value)
+            setting = settings.decode_setting(key, value)
             if keys.name_key(setting.key) != key:
                 raise corrupt(Family.CONFIG, key, "is not under its own key")
             try:
@@ -128,7 +128,7 @@ class _Reading:
 
     def buckets(self) -> None:
         for key, value in self._store.scan(Family.GATES):
-            bucket = records.decode_bucket(key, value)
+            bucket = settings.decode_bucket(key, value)
             if keys.name_key(bucket.name) != key:
                 raise corrupt(Family.GATES, key, "is not under its own key")
             self._scheduler.restore_bucket(PutBucket(*bucket))

@@ -58,7 +58,7 @@ class Configuration:
         value = self._entries.get(key)
         return no_key(key) if value is None else value
 
-    def list(self, prefix: str) -> tuple[tuple[str, str], ...]:
+    def _list(self, prefix: str) -> tuple[tuple[str, str], ...]:
         """Return the keys with this prefix, in order, with their values."""
         return tuple(sorted(entry for entry in self._entries.items() if entry[0].startswith(prefix)))
 
@@ -70,9 +70,15 @@ class Configuration:
         if entry is not None:
             self._changed(entry, limit)
 
-    def answer(self, command: "c.GetConfig | c.ListConfig") -> object:
-        """Return the reply to a command that only looks."""
-        return self.get(command.key) if isinstance(command, c.GetConfig) else self.list(command.prefix)
+    def answer(
+        self, command: "c.SetConfig | c.DeleteConfig | c.GetConfig | c.ListConfig", writes: list[Write]
+    ) -> object:
+        """Do what a command asks, and return the reply."""
+        if isinstance(command, c.SetConfig):
+            return self.set(command.key, command.value, writes)
+        if isinstance(command, c.DeleteConfig):
+            return None if self.delete(command.key, writes) else no_key(command.key)
+        return self.get(command.key) if isinstance(command, c.GetConfig) else self._list(command.prefix)
 
 
 def no_key(key: str) -> ConfigKeyNotFoundError:

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from fila import limits
-from fila.core.columns import pick_columns
+from fila.core.attempts import Attempt, backoff_ms
 from fila.core.credit import Consumer
+from fila.core.deliveries import build_delivery
 from fila.core.fairness.discipline import Discipline, Forget, Key, Make
 from fila.core.gates.holding import Holding
 from fila.core.gates.keeper import Keeper
@@ -33,16 +34,6 @@ from fila.core.usage import Usage
 
 BITS = limits.SEGMENT_BITS
 MASK = limits.SEGMENT_MESSAGES - 1
-
-
-class Attempt:
-    """What a failed message carries until it is finished."""
-
-    __slots__ = ("count", "due_ns")
-
-    def __init__(self, count: int, due_ns: int) -> None:
-        self.count = count
-        self.due_ns = due_ns
 
 
 class Group:
@@ -114,18 +105,14 @@ class Group:
         """Make a discipline of the queue's kind."""
         return self._make(self.log, self.log.spec.quantum, forget)
 
-    def count_lanes(self, count: int) -> None:
-        """Take note of lanes that begin or (negative) end."""
-        self._usage.lanes += count
-
     def gates_of(self, number: int) -> GateKeys:
-        """Return the set of gates of a number in the log's columns."""
+        """Return the gates of a number."""
         return NO_GATES if self.holding is None else self.holding.keys_of(number)
 
     def hold(self) -> Holding:
         """Return what waits behind gates, made if need be."""
         if self.holding is None:
-            self.holding = Holding(self, self._keeper)
+            self.holding = Holding(self, self._keeper, self._usage)
         return self.holding
 
     def _push_one(self, key: Key, offset: int, *, front: bool) -> None:
@@ -251,8 +238,7 @@ class Group:
         share = -(-self.discipline.waiting // (len(self.ready) + 1))
         count = min(consumer.messages, limits.DELIVERY_MESSAGES_MAX, share)
         bytes_max = min(consumer.bytes, limits.DELIVERY_BYTES_MAX)
-        take = self.discipline.take if self.holding is None else self.holding.take
-        # It counts as one that can take something until it has.
+        take = (self.holding or self.discipline).take
         self.ready.appendleft(consumer)
         offsets, numbers = take(count, bytes_max, force=not consumer.leases)
         if not offsets and consumer.bytes > bytes_max:
@@ -274,9 +260,9 @@ class Group:
         self._usage.leased += len(offsets)
         self._wake_for(lease)
         self._dirty[epoch] = lease
-        delivery = self._delivery(lease, now_ns)
+        delivery = build_delivery(self.log, lease, now_ns, self.attempts, self.name_of)
         if self.holding is not None:
-            delivery = self._with_gates(delivery)
+            delivery = self.holding.with_gates(delivery)
         consumer.spend(len(offsets), sum(delivery.sizes))
         if consumer.once:
             del self.consumers[consumer.number]
@@ -286,48 +272,15 @@ class Group:
         self.reconsider()
         return delivery
 
-    def resume(self) -> None:
-        """Stand in line again at gates, where somebody can take something now."""
+    def reconsider(self) -> None:
+        """Let those try again for whom the next message was too large: another is next now, also at gates."""
         if self.holding is not None:
             self.holding.resume()
-
-    def reconsider(self) -> None:
-        """Let those try again for whom the next message was too large: another is next now."""
         if self._passed_over:
             passed_over, self._passed_over = self._passed_over, []
             for consumer in passed_over:
                 if consumer.number in self.consumers:
                     self.refresh(consumer)
-
-    def _delivery(self, lease: Lease, now_ns: int) -> Delivery:
-        offsets = lease.offsets
-        pages, sizes, times_ms, weights = pick_columns(self.log.segments, offsets)
-        dictionary = {number: index for index, number in enumerate(dict.fromkeys(lease.numbers))}
-        attempts = None
-        if self.attempts:
-            get = self.attempts.get
-            counts = [attempt.count if (attempt := get(offset)) else 0 for offset in offsets]
-            attempts = counts if any(counts) else None
-        return Delivery(
-            consumer=lease.consumer,
-            queue=self.log.number,
-            queue_name=self.log.spec.name,
-            epoch=lease.epoch,
-            leased_at_ns=now_ns,
-            deadline_ns=lease.deadline_ns,
-            offsets=offsets,
-            pages=pages,
-            sizes=sizes,
-            times_ms=times_ms,
-            keys=[self.key_at(number).name for number in dictionary],
-            key_index=[dictionary[number] for number in lease.numbers],
-            weights=weights,
-            attempts=attempts,
-        )
-
-    def _with_gates(self, delivery: Delivery) -> Delivery:
-        gates = self.holding.delivery_gates(delivery.offsets) if self.holding is not None else None
-        return delivery if gates is None else delivery._replace(gates=gates[0], gate_index=gates[1])
 
     # --- ending leases ----------------------------------------------------------------------------------
 
@@ -545,11 +498,3 @@ class Group:
             known = self.log.key_number
             lease.numbers = [known(o) if held >> place & 1 else 0 for place, o in enumerate(lease.offsets)]
             self._wake_for(lease)
-
-
-def backoff_ms(attempts: int) -> int:
-    """Return how long a message waits after its n-th failure: not at all, then longer and longer."""
-    if attempts <= 1:
-        return 0
-    doublings = min(attempts - 2, 30)
-    return min(limits.RETRY_BACKOFF_MS_FIRST << doublings, limits.RETRY_BACKOFF_MS_MAX)

@@ -11,7 +11,8 @@ from typing import Any
 from fila import limits
 from fila.core import commands as c
 from fila.core import outcome as o
-from fila.core.configuration import Configuration, no_key
+from fila.core.attempts import Attempt
+from fila.core.configuration import Configuration
 from fila.core.credit import Consumer
 from fila.core.fairness.discipline import Make
 from fila.core.fairness.drr import Drr
@@ -19,15 +20,16 @@ from fila.core.fairness.fifo import Fifo
 from fila.core.fairness.wfq import Wfq
 from fila.core.gates.holding import Holding
 from fila.core.gates.keeper import Keeper
-from fila.core.group import Attempt, Group
+from fila.core.group import Group
 from fila.core.leases import Lease
 from fila.core.log import QueueLog
 from fila.core.model import Action, Discipline, GateKeys
+from fila.core.room import memory_error, offsets_error
 from fila.core.selection import in_order, select_messages, select_runs
 from fila.core.stats import queue_stats
 from fila.core.timers import Timers
 from fila.core.usage import Usage
-from fila.errors import FilaError, LimitError, QueueExistsError, QueueNotFoundError
+from fila.errors import LimitError, QueueExistsError, QueueNotFoundError
 
 DISCIPLINES: dict[Discipline, Make] = {Discipline.DRR: Drr, Discipline.WFQ: Wfq, Discipline.FIFO: Fifo}
 # Epochs of different starts of the broker never meet: the start's number stands above so many deliveries.
@@ -72,10 +74,10 @@ class Scheduler:
             c.PurgeQueue: self._purge_queue,
             c.ListQueues: self._list_queues,
             c.GetStats: self._get_stats,
-            c.SetConfig: self._set_config,
-            c.DeleteConfig: self._delete_config,
-            c.GetConfig: self._look_at_config,
-            c.ListConfig: self._look_at_config,
+            c.SetConfig: self._configure,
+            c.DeleteConfig: self._configure,
+            c.GetConfig: self._configure,
+            c.ListConfig: self._configure,
             c.Rest: self._rest,
         }
 
@@ -131,8 +133,6 @@ class Scheduler:
         while self._hot or keeper.attention:
             for group in self._hot.values():
                 group.reconsider()
-                group.resume()
-            # This heats the groups to which something is let through.
             keeper.serve()
             hot, self._hot = self._hot, {}
             self._deliver_to(hot)
@@ -255,25 +255,19 @@ class Scheduler:
 
     # --- the runtime configuration ------------------------------------------------------------------------
 
-    def _set_config(self, command: c.SetConfig) -> None:
-        before = len(self._out.writes)
-        error = self._configuration.set(command.key, command.value, self._out.writes)
-        self._out.must_sync |= len(self._out.writes) > before
-        self._reply(command.request, error)
-
-    def _delete_config(self, command: c.DeleteConfig) -> None:
-        found = self._configuration.delete(command.key, self._out.writes)
-        self._out.must_sync |= found
-        self._reply(command.request, None if found else no_key(command.key))
-
-    def _look_at_config(self, command: c.GetConfig | c.ListConfig) -> None:
-        self._reply(command.request, self._configuration.answer(command))
+    def _configure(self, command: c.SetConfig | c.DeleteConfig | c.GetConfig | c.ListConfig) -> None:
+        self._reply(command.request, self._written(self._configuration.answer, command))
 
     def _rest(self, command: c.Rest) -> None:
-        before = len(self._out.writes)
-        self._keeper.rest(self._out.writes)
-        self._out.must_sync |= len(self._out.writes) > before
+        self._written(self._keeper.rest)
         self._reply(command.request, None)
+
+    def _written(self, do: Callable[..., object], *arguments: object) -> object:
+        """Do something that may leave writes, which then must be durable, and return what it returns."""
+        before = len(self._out.writes)
+        found = do(*arguments, self._out.writes)
+        self._out.must_sync |= len(self._out.writes) > before
+        return found
 
     # --- messages in ------------------------------------------------------------------------------------
 
@@ -283,35 +277,22 @@ class Scheduler:
             return
         count = len(command.sizes)
         assert count > 0, "an empty batch"
-        lanes = 0 if command.gates is None else max(len(command.keys), len(command.gates))
-        full = self._memory_error(count, len(command.keys) + 3 * lanes) or offsets_error(group, count)
+        full = memory_error(self._usage, command) or offsets_error(group.log, count)
         if full:
             self._reply(command.request, full)
             return
         time_ms = self._now_ns // limits.MS_NS
-        tags, numbers = None, []
+        tags = None
         if command.gates is not None:
-            holding = group.hold()
-            numbers = [holding.tag(keys) for keys in command.gates]
-            index = command.gate_index
-            tags = [numbers[0]] * count if index is None else [numbers[place] for place in index]
+            tags = group.hold().tags_of(command.gates, command.gate_index, count)
         first = group.push(
             command.keys, command.key_index, command.sizes, command.weights, command.costs, time_ms, tags
         )
-        if group.holding is not None:
-            group.holding.drop_unused(numbers)
+        if tags is not None:
+            group.hold().drop_unused(dict.fromkeys(tags))
         self._fact("enqueue", group, count, sum(command.sizes))
         self._touch(group)
         self._reply(command.request, o.Enqueued(group.log.number, first, count, time_ms))
-
-    def _memory_error(self, count: int, keys: int) -> FilaError | None:
-        """Refuse what would make the broker outgrow its memory."""
-        if self._usage.bytes_with(count, keys) <= limits.MEMORY_BYTES_MAX:
-            return None
-        return LimitError(
-            f"the broker holds as many messages as its memory allows ({limits.MEMORY_BYTES_MAX:,} bytes): "
-            "consume or purge some"
-        )
 
     # --- consumers --------------------------------------------------------------------------------------
 
@@ -517,10 +498,3 @@ class Scheduler:
 def no_queue(name: str) -> QueueNotFoundError:
     """Say that there is no such queue."""
     return QueueNotFoundError(f"there is no queue {name!r}: create it first")
-
-
-def offsets_error(group: Group, count: int) -> FilaError | None:
-    """Refuse what would run over the offsets that an id can hold."""
-    if group.log.next_offset + count <= 1 << limits.OFFSET_BITS:
-        return None
-    return LimitError(f"the queue {group.log.spec.name!r} has used up its offsets: create another")

@@ -18,8 +18,8 @@ class Usage:
         self.segments = 0
         self.queues = 0
 
-    def bytes_with(self, messages: int, keys: int) -> int:
-        """Return what would be used with so many more messages and keys."""
+    def bytes_with(self, messages: int, keys: int, lanes: int = 0) -> int:
+        """Return what would be used with so many more messages, keys and lanes."""
         # A queue's own share covers its first segment, which may be nearly empty.
         segments = max(0, self.segments - self.queues) + (messages >> limits.SEGMENT_BITS)
         return (
@@ -28,6 +28,6 @@ class Usage:
             + self.failed * limits.ATTEMPT_MEMORY_BYTES
             + segments * limits.SEGMENT_MEMORY_BYTES
             + (self.keys + keys) * limits.KEY_MEMORY_BYTES
-            + self.lanes * limits.LANE_MEMORY_BYTES
+            + (self.lanes + lanes) * limits.LANE_MEMORY_BYTES
             + self.queues * limits.QUEUE_MEMORY_BYTES
         )

@@ -31,8 +31,6 @@ _NUMBER = Struct("<Q")
 _STATE = Struct("<QQI")
 _QUEUE = Struct("<QQIIBH")
 _ATTEMPT = Struct("<IQ")
-_SETTING = Struct("<HH")
-_BUCKET = Struct("<qQ")
 _LEASE = Struct("<QHBQQ")
 # flags, count, keys, step, then of each column the value that all share, or the first: a row of one message ends here.
 _ROW = Struct("<BHHQIQHII")
@@ -44,7 +42,7 @@ _SIZES_VARY, _TIMES_VARY, _PAGES_VARY, _WEIGHTS_VARY, _COSTS_VARY, _HAS_WEIGHTS,
 _OFFSETS_VARY, _DEADLINES_VARY = 1, 2
 
 _BITMAP_BYTES = limits.SEGMENT_MESSAGES // 8
-_PAYLOAD = _HEAD.size
+PAYLOAD = _HEAD.size
 
 # Bytes in each unsigned number of a column, by its array type code.
 _ITEM_BYTES = {"H": 2, "I": 4, "Q": 8}
@@ -100,21 +98,6 @@ class Lease(NamedTuple):
     deadlines_ns: Sequence[int]
 
 
-class Setting(NamedTuple):
-    """An entry of the runtime configuration."""
-
-    key: str
-    value: str
-
-
-class Bucket(NamedTuple):
-    """How full the bucket of a rate gate was."""
-
-    name: str
-    tokens: int
-    at_ns: int
-
-
 class Attempt(NamedTuple):
     """What a failed message carries."""
 
@@ -148,27 +131,28 @@ def _unknown_version(family: Family, key: bytes, version: int) -> StoreCorruptEr
     )
 
 
-def _seal(payload: bytes) -> bytes:
+def seal(payload: bytes) -> bytes:
+    """Put version and checksum before a value."""
     return _VERSION_BYTE + _CRC.pack(crc32(payload)) + payload
 
 
-def _check(family: Family, key: bytes, value: bytes, payload_bytes_min: int, version: int = _VERSION) -> None:
+def check(family: Family, key: bytes, value: bytes, payload_bytes_min: int, version: int = _VERSION) -> None:
     """Refuse a value whose version, checksum or least length is wrong."""
     if not value:
         raise corrupt(family, key, "is empty")
     if value[0] != version:
         raise _unknown_version(family, key, value[0])
-    if len(value) < _PAYLOAD + payload_bytes_min:
+    if len(value) < PAYLOAD + payload_bytes_min:
         raise corrupt(family, key, f"is cut short at {len(value)} bytes")
-    if _CRC.unpack_from(value, 1)[0] != crc32(memoryview(value)[_PAYLOAD:]):
+    if _CRC.unpack_from(value, 1)[0] != crc32(memoryview(value)[PAYLOAD:]):
         raise corrupt(family, key, "fails its checksum")
 
 
-def _check_exact(family: Family, key: bytes, value: bytes, payload_bytes: int) -> None:
-    """Refuse as `_check` does, and any other length."""
-    _check(family, key, value, payload_bytes)
-    if len(value) != _PAYLOAD + payload_bytes:
-        raise corrupt(family, key, f"has {len(value)} bytes instead of {_PAYLOAD + payload_bytes}")
+def check_exact(family: Family, key: bytes, value: bytes, payload_bytes: int) -> None:
+    """Refuse as `check` does, and any other length."""
+    check(family, key, value, payload_bytes)
+    if len(value) != PAYLOAD + payload_bytes:
+        raise corrupt(family, key, f"has {len(value)} bytes instead of {PAYLOAD + payload_bytes}")
 
 
 # --- columns ------------------------------------------------------------------------------------------
@@ -194,7 +178,7 @@ def _varies(column: Sequence[int]) -> bool:
     return column[-1] != first or (len(column) > 2 and column.count(first) != len(column))
 
 
-class _Reader:
+class Reader:
     """Takes columns off a value one after another; past the end is a damaged record."""
 
     __slots__ = ("_family", "_key", "_position", "_value")
@@ -216,21 +200,23 @@ class _Reader:
         return _unpack_column(code, self.bytes(count * _ITEM_BYTES[code]))
 
     def text(self, length: int) -> str:
-        return _text(self._family, self._key, self.bytes(length))
+        return text_of(self._family, self._key, self.bytes(length))
 
     def finish(self) -> None:
         if self._position != len(self._value):
             raise corrupt(self._family, self._key, "is longer than its columns")
 
 
-def _text(family: Family, key: bytes, data: bytes) -> str:
+def text_of(family: Family, key: bytes, data: bytes) -> str:
+    """Read a text."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise corrupt(family, key, "has a text that is not UTF-8") from error
 
 
-def _text_bytes(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
+    """Write a text, also one that is no Unicode."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -239,24 +225,24 @@ def _text_bytes(text: str) -> bytes:
 
 def encode_number(number: int) -> bytes:
     """Encode a lone number: the store's format, its incarnation."""
-    return _seal(_NUMBER.pack(number))
+    return seal(_NUMBER.pack(number))
 
 
 def decode_number(key: bytes, value: bytes) -> int:
     """Decode a lone number."""
-    _check_exact(Family.META, key, value, _NUMBER.size)
-    return int(_NUMBER.unpack_from(value, _PAYLOAD)[0])
+    check_exact(Family.META, key, value, _NUMBER.size)
+    return int(_NUMBER.unpack_from(value, PAYLOAD)[0])
 
 
 def encode_state(step: int, now_ns: int, next_queue: int) -> bytes:
     """Encode where the broker stands."""
-    return _seal(_STATE.pack(step, now_ns, next_queue))
+    return seal(_STATE.pack(step, now_ns, next_queue))
 
 
 def decode_state(key: bytes, value: bytes) -> State:
     """Decode where the broker stood."""
-    _check_exact(Family.META, key, value, _STATE.size)
-    return State(*_STATE.unpack_from(value, _PAYLOAD))
+    check_exact(Family.META, key, value, _STATE.size)
+    return State(*_STATE.unpack_from(value, PAYLOAD))
 
 
 # --- queues -------------------------------------------------------------------------------------------
@@ -264,7 +250,7 @@ def decode_state(key: bytes, value: bytes) -> State:
 
 def encode_queue(queue: Queue) -> bytes:
     """Encode a queue's record."""
-    name, discipline = _text_bytes(queue.name), _text_bytes(queue.discipline)
+    name, discipline = text_bytes(queue.name), text_bytes(queue.discipline)
     head = _QUEUE.pack(
         queue.created_at_ms,
         queue.next_offset,
@@ -273,16 +259,16 @@ def encode_queue(queue: Queue) -> bytes:
         len(discipline),
         len(name),
     )
-    return _seal(head + discipline + name)
+    return seal(head + discipline + name)
 
 
 def decode_queue(key: bytes, value: bytes) -> Queue:
     """Decode a queue's record."""
-    _check(Family.QUEUES, key, value, _QUEUE.size)
+    check(Family.QUEUES, key, value, _QUEUE.size)
     created_at_ms, next_offset, quantum, timeout_ms, discipline_bytes, name_bytes = _QUEUE.unpack_from(
-        value, _PAYLOAD
+        value, PAYLOAD
     )
-    reader = _Reader(Family.QUEUES, key, value, _PAYLOAD + _QUEUE.size)
+    reader = Reader(Family.QUEUES, key, value, PAYLOAD + _QUEUE.size)
     discipline, name = reader.text(discipline_bytes), reader.text(name_bytes)
     reader.finish()
     return Queue(name, discipline, quantum, timeout_ms, created_at_ms, next_offset)
@@ -316,7 +302,7 @@ def encode_row(row: Row) -> bytes:
         flags |= _HAS_WEIGHTS
     if costs is not None:
         flags |= _HAS_COSTS
-    names = [_text_bytes(name) for name in keys]
+    names = [text_bytes(name) for name in keys]
     columns.append(_pack_column("H", [len(name) for name in names]))
     columns.extend(names)
     if len(names) > 1:
@@ -333,7 +319,7 @@ def encode_row(row: Row) -> bytes:
         0 if costs is None else costs[0],
     )
     if gates is None:
-        return _seal(head + b"".join(columns))
+        return seal(head + b"".join(columns))
     payload = _gates_block(gates, gate_index) + head + b"".join(columns)
     return bytes((_VERSION_GATES,)) + _CRC.pack(crc32(payload)) + payload
 
@@ -342,13 +328,13 @@ def decode_row(key: bytes, value: bytes) -> Row:
     """Decode the columns of an index row."""
     if value and value[0] == _VERSION_GATES:
         return _decode_row_with_gates(key, value)
-    _check(Family.INDEX, key, value, _ROW.size)
-    flags, count, key_count, step, size, time_ms, page, weight, cost = _ROW.unpack_from(value, _PAYLOAD)
+    check(Family.INDEX, key, value, _ROW.size)
+    flags, count, key_count, step, size, time_ms, page, weight, cost = _ROW.unpack_from(value, PAYLOAD)
     if not 1 <= count <= limits.SEGMENT_MESSAGES or not 1 <= key_count <= count:
         raise corrupt(Family.INDEX, key, f"has {count} messages of {key_count} keys")
     if count == 1:
         return _decode_row_of_one(key, value, flags, step, (size, time_ms, page, weight, cost))
-    reader = _Reader(Family.INDEX, key, value, _PAYLOAD + _ROW.size)
+    reader = Reader(Family.INDEX, key, value, PAYLOAD + _ROW.size)
     sizes = reader.column("I", count) if flags & _SIZES_VARY else [size] * count
     times_ms = reader.column("Q", count) if flags & _TIMES_VARY else [time_ms] * count
     pages = reader.column("H", count) if flags & _PAGES_VARY else [page] * count
@@ -377,7 +363,7 @@ def decode_row(key: bytes, value: bytes) -> Row:
 def _decode_row_of_one(key: bytes, value: bytes, flags: int, step: int, columns: tuple[int, ...]) -> Row:
     """Decode what a queue filled one by one has a million of."""
     size, time_ms, page, weight, cost = columns
-    names = _PAYLOAD + _ROW.size + 2
+    names = PAYLOAD + _ROW.size + 2
     if flags & ~(_HAS_WEIGHTS | _HAS_COSTS) or page >= limits.SEGMENT_MESSAGES:
         raise corrupt(Family.INDEX, key, "has columns that one message cannot have")
     if len(value) < names or len(value) != names + int.from_bytes(value[names - 2 : names], "little"):
@@ -385,7 +371,7 @@ def _decode_row_of_one(key: bytes, value: bytes, flags: int, step: int, columns:
     return Row(
         1,
         step,
-        [_text(Family.INDEX, key, value[names:])],
+        [text_of(Family.INDEX, key, value[names:])],
         [0],
         [size],
         [time_ms],
@@ -397,7 +383,7 @@ def _decode_row_of_one(key: bytes, value: bytes, flags: int, step: int, columns:
 
 def _gates_block(gates: Sequence[Gates], gate_index: Sequence[int] | None) -> bytes:
     """Lay out the distinct sets of gates and the index of each message, behind the length of it all."""
-    names = [_text_bytes(name) for throttle, concurrency in gates for name in (*throttle, *concurrency)]
+    names = [text_bytes(name) for throttle, concurrency in gates for name in (*throttle, *concurrency)]
     counts = [count for throttle, concurrency in gates for count in (len(throttle), len(concurrency))]
     block = b"".join(
         (
@@ -412,10 +398,10 @@ def _gates_block(gates: Sequence[Gates], gate_index: Sequence[int] | None) -> by
 
 def _decode_row_with_gates(key: bytes, value: bytes) -> Row:
     """Decode the sets of gates, and then the row as one that has none."""
-    _check(Family.INDEX, key, value, 4, _VERSION_GATES)
-    plain = _PAYLOAD + 4 + int.from_bytes(value[_PAYLOAD : _PAYLOAD + 4], "little")
-    row = decode_row(key, _seal(value[plain:]))
-    reader = _Reader(Family.INDEX, key, value[:plain], _PAYLOAD + 4)
+    check(Family.INDEX, key, value, 4, _VERSION_GATES)
+    plain = PAYLOAD + 4 + int.from_bytes(value[PAYLOAD : PAYLOAD + 4], "little")
+    row = decode_row(key, seal(value[plain:]))
+    reader = Reader(Family.INDEX, key, value[:plain], PAYLOAD + 4)
     (set_count,) = reader.column("H", 1)
     counts = reader.column("H", 2 * set_count)
     lengths = iter(reader.column("H", sum(counts)))
@@ -462,13 +448,13 @@ def decode_page(key: bytes, value: bytes) -> Page:
 
 def encode_progress(finished: int) -> bytes:
     """Encode which messages of a segment are finished."""
-    return _seal(finished.to_bytes(_BITMAP_BYTES, "little"))
+    return seal(finished.to_bytes(_BITMAP_BYTES, "little"))
 
 
 def decode_progress(key: bytes, value: bytes) -> int:
     """Decode which messages of a segment are finished."""
-    _check_exact(Family.PROGRESS, key, value, _BITMAP_BYTES)
-    return int.from_bytes(value[_PAYLOAD:], "little")
+    check_exact(Family.PROGRESS, key, value, _BITMAP_BYTES)
+    return int.from_bytes(value[PAYLOAD:], "little")
 
 
 def encode_lease(consumer: int, offsets: Sequence[int], deadlines_ns: Sequence[int]) -> bytes:
@@ -482,16 +468,16 @@ def encode_lease(consumer: int, offsets: Sequence[int], deadlines_ns: Sequence[i
     if len(deadlines_ns) > 1 and _varies(deadlines_ns):
         flags |= _DEADLINES_VARY
         columns += _pack_column("Q", deadlines_ns)
-    return _seal(_LEASE.pack(consumer, count, flags, first, deadlines_ns[0]) + columns)
+    return seal(_LEASE.pack(consumer, count, flags, first, deadlines_ns[0]) + columns)
 
 
 def decode_lease(key: bytes, value: bytes) -> Lease:
     """Decode the leases of one delivery."""
-    _check(Family.LEASES, key, value, _LEASE.size)
-    consumer, count, flags, first, deadline_ns = _LEASE.unpack_from(value, _PAYLOAD)
+    check(Family.LEASES, key, value, _LEASE.size)
+    consumer, count, flags, first, deadline_ns = _LEASE.unpack_from(value, PAYLOAD)
     if not count:
         raise corrupt(Family.LEASES, key, "has no leases")
-    reader = _Reader(Family.LEASES, key, value, _PAYLOAD + _LEASE.size)
+    reader = Reader(Family.LEASES, key, value, PAYLOAD + _LEASE.size)
     offsets = reader.column("Q", count) if flags & _OFFSETS_VARY else list(range(first, first + count))
     deadlines_ns = reader.column("Q", count) if flags & _DEADLINES_VARY else [deadline_ns]
     reader.finish()
@@ -500,45 +486,11 @@ def decode_lease(key: bytes, value: bytes) -> Lease:
 
 def encode_attempt(attempts: int, not_before_ns: int, error: str) -> bytes:
     """Encode what a failed message carries."""
-    return _seal(_ATTEMPT.pack(attempts, not_before_ns) + _text_bytes(error))
+    return seal(_ATTEMPT.pack(attempts, not_before_ns) + text_bytes(error))
 
 
 def decode_attempt(key: bytes, value: bytes) -> Attempt:
     """Decode what a failed message carries."""
-    _check(Family.ATTEMPTS, key, value, _ATTEMPT.size)
-    attempts, not_before_ns = _ATTEMPT.unpack_from(value, _PAYLOAD)
-    return Attempt(attempts, not_before_ns, _text(Family.ATTEMPTS, key, value[_PAYLOAD + _ATTEMPT.size :]))
-
-
-# --- the runtime configuration and buckets ----------------------------------------------------------------
-
-
-def encode_setting(key: str, value: str) -> bytes:
-    """Encode an entry of the runtime configuration."""
-    return _seal(_pair(_text_bytes(key), _text_bytes(value)))
-
-
-def _pair(first: bytes, second: bytes) -> bytes:
-    return _SETTING.pack(len(first), len(second)) + first + second
-
-
-def decode_setting(key: bytes, value: bytes) -> Setting:
-    """Decode an entry of the runtime configuration."""
-    _check(Family.CONFIG, key, value, _SETTING.size)
-    key_bytes, value_bytes = _SETTING.unpack_from(value, _PAYLOAD)
-    reader = _Reader(Family.CONFIG, key, value, _PAYLOAD + _SETTING.size)
-    setting = Setting(reader.text(key_bytes), reader.text(value_bytes))
-    reader.finish()
-    return setting
-
-
-def encode_bucket(name: str, tokens: int, at_ns: int) -> bytes:
-    """Encode how full a bucket is."""
-    return _seal(_BUCKET.pack(max(-(1 << 63), min(tokens, (1 << 63) - 1)), at_ns) + _text_bytes(name))
-
-
-def decode_bucket(key: bytes, value: bytes) -> Bucket:
-    """Decode how full a bucket was."""
-    _check(Family.GATES, key, value, _BUCKET.size)
-    tokens, at_ns = _BUCKET.unpack_from(value, _PAYLOAD)
-    return Bucket(_text(Family.GATES, key, value[_PAYLOAD + _BUCKET.size :]), tokens, at_ns)
+    check(Family.ATTEMPTS, key, value, _ATTEMPT.size)
+    attempts, not_before_ns = _ATTEMPT.unpack_from(value, PAYLOAD)
+    return Attempt(attempts, not_before_ns, text_of(Family.ATTEMPTS, key, value[PAYLOAD + _ATTEMPT.size :]))

@@ -6,7 +6,7 @@ delivery, so a gate that closes costs nothing until then.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fila.core.fairness.discipline import Discipline, Key
@@ -16,6 +16,8 @@ from fila.core.gates.keeper import Keeper
 from fila.core.gates.lanes import Lane, LaneSet, Tag
 from fila.core.gates.park import Park
 from fila.core.model import NO_GATES, GateKeys, GateStats
+from fila.core.outcome import Delivery
+from fila.core.usage import Usage
 
 if TYPE_CHECKING:
     from fila.core.group import Group
@@ -27,8 +29,9 @@ TAG_SHIFT = 32
 class Holding:
     """The gated side of a group; there is none until its first message with gates."""
 
-    def __init__(self, group: "Group", keeper: Keeper) -> None:
+    def __init__(self, group: "Group", keeper: Keeper, usage: Usage) -> None:
         self._group = group
+        self._usage = usage
         self._keeper = keeper
         self.number = group.log.number
         self.lanes: dict[int, Lane] = {}
@@ -94,6 +97,11 @@ class Holding:
             tag = self._tags[number] = self._by_keys[keys] = Tag(number, self._keeper.use(keys))
         return tag.number
 
+    def tags_of(self, gates: Sequence[GateKeys], gate_index: Sequence[int] | None, count: int) -> list[int]:
+        """Return the number of the set of gates of each message of a batch."""
+        numbers = [self.tag(keys) for keys in gates]
+        return numbers[:1] * count if gate_index is None else [numbers[place] for place in gate_index]
+
     def keys_of(self, number: int) -> GateKeys:
         """Return the set of gates of a number, or none where it is forgotten."""
         tag = self._tags[number]
@@ -108,7 +116,7 @@ class Holding:
         self._tags[tag.number] = None
         self._free_numbers.append(tag.number)
 
-    def drop_unused(self, numbers: Sequence[int] | None = None) -> None:
+    def drop_unused(self, numbers: Iterable[int] | None = None) -> None:
         """Forget those of these sets of gates, or of all, that no message has."""
         for number in range(len(self._tags)) if numbers is None else numbers:
             tag = self._tags[number]
@@ -173,14 +181,14 @@ class Holding:
 
     def _new_lane(self, key: Key, tag: Tag) -> Lane:
         self._lane_numbers += 1
-        self._group.count_lanes(1)
+        self._usage.lanes += 1
         lane = self.lanes[tag.number << TAG_SHIFT | key.number] = Lane(
             key.name, key.number, self._lane_numbers, tag
         )
         return lane
 
     def _drop_lane(self, lane: Lane) -> None:
-        self._group.count_lanes(-1)
+        self._usage.lanes -= 1
         del self.lanes[lane.tag.number << TAG_SHIFT | lane.key_number]
 
     def _busy_gate(self, tag: Tag, cost: int) -> Gate | None:
@@ -376,7 +384,7 @@ class Holding:
         self.drop_unused()
 
     def _drop_lanes(self) -> None:
-        self._group.count_lanes(-len(self.lanes))
+        self._usage.lanes -= len(self.lanes)
         for gate in dict.fromkeys(lane.at for lane in self.lanes.values() if lane.at is not None):
             gate.parks.pop(self.number, None)
             gate.owing.pop(self.number, None)
@@ -447,10 +455,13 @@ class Holding:
             return GateStats(gate.kind.value, gate.name, waiting, limit=gate.limit, in_flight=in_flight)
         return GateStats(gate.kind.value, gate.name, waiting)
 
-    def delivery_gates(self, offsets: Sequence[int]) -> tuple[list[GateKeys], list[int]] | None:
-        """Return the distinct sets of gates of these messages and the place of each one's, or None if none has any."""
-        numbers = list(map(self._group.log.gates, offsets))
+    def with_gates(self, delivery: Delivery) -> Delivery:
+        """Return a delivery with the gates of its messages, if any has some."""
+        numbers = list(map(self._group.log.gates, delivery.offsets))
         if not any(numbers):
-            return None
-        dictionary = {number: place for place, number in enumerate(dict.fromkeys(numbers))}
-        return [self.keys_of(number) for number in dictionary], [dictionary[number] for number in numbers]
+            return delivery
+        places = {number: place for place, number in enumerate(dict.fromkeys(numbers))}
+        return delivery._replace(
+            gates=[self.keys_of(number) for number in places],
+            gate_index=[places[number] for number in numbers] if len(places) > 1 else None,
+        )
