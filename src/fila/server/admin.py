@@ -1,25 +1,42 @@
 """FilaAdmin: queues are created, deleted, purged, listed and looked at."""
 
 from fila.broker.loop import Broker
-from fila.core.commands import CreateQueue, DeleteQueue, GetStats, ListQueues, PurgeQueue
+from fila.core.commands import (
+    CreateQueue,
+    DeleteQueue,
+    GetConfig,
+    GetStats,
+    ListConfig,
+    ListQueues,
+    PurgeQueue,
+    SetConfig,
+)
 from fila.core.model import Discipline, QueueSpec, QueueStats
 from fila.errors import InvalidArgumentError, LimitError, UnimplementedError
 from fila.limits import FRAME_BYTES_MAX, VISIBILITY_TIMEOUT_MS_DEFAULT
 from fila.server.call import checked_queue
 from fila.wire.v1.admin_pb2 import (
+    ConfigEntry,
     CreateQueueRequest,
     CreateQueueResponse,
     DeleteQueueRequest,
     DeleteQueueResponse,
+    GetConfigRequest,
+    GetConfigResponse,
     GetStatsRequest,
     GetStatsResponse,
+    ListConfigRequest,
+    ListConfigResponse,
     ListQueuesRequest,
     ListQueuesResponse,
     PerFairnessKeyStats,
+    PerThrottleKeyStats,
     PurgeQueueRequest,
     PurgeQueueResponse,
     QueueConfig,
     QueueInfo,
+    SetConfigRequest,
+    SetConfigResponse,
 )
 
 
@@ -87,6 +104,13 @@ class Admin:
                 )
                 for key in stats.keys
             ],
+            per_throttle_stats=[
+                PerThrottleKeyStats(
+                    key=gate.name, tokens=gate.tokens, rate_per_second=gate.rate, burst=gate.burst
+                )
+                for gate in stats.gates
+                if gate.kind == "throttle"
+            ],
             replication_count=1,
             discipline=stats.spec.discipline.value,
             visibility_timeout_ms=stats.spec.visibility_timeout_ms,
@@ -94,6 +118,31 @@ class Admin:
             delayed=stats.delayed,
             queue_number=stats.number,
         ).SerializeToString()
+
+    async def set_config(self, request: SetConfigRequest) -> bytes:
+        """Give a key of the runtime configuration a value, and answer when it is durable."""
+        await self._broker.ask(lambda number: SetConfig(number, request.key, request.value))
+        return SetConfigResponse().SerializeToString()
+
+    async def get_config(self, request: GetConfigRequest) -> bytes:
+        """Return the value of a key of the runtime configuration."""
+        value: str = await self._broker.ask(lambda number: GetConfig(number, request.key))
+        return GetConfigResponse(value=value).SerializeToString()
+
+    async def list_config(self, request: ListConfigRequest) -> bytes:
+        """List the runtime configuration. Raises LimitError where the list is larger than a frame: it has no pages."""
+        entries: tuple[tuple[str, str], ...] = await self._broker.ask(
+            lambda number: ListConfig(number, request.prefix)
+        )
+        frame = ListConfigResponse(
+            entries=[ConfigEntry(key=key, value=value) for key, value in entries], total_count=len(entries)
+        ).SerializeToString()
+        if len(frame) > FRAME_BYTES_MAX:
+            raise LimitError(
+                f"the list of {len(entries):,} entries takes {len(frame):,} bytes, more than the {FRAME_BYTES_MAX:,} of a frame: "
+                "ask for those with a longer prefix"
+            )
+        return frame
 
     def _read_spec(self, name: str, config: QueueConfig) -> QueueSpec:
         for script in ("on_enqueue_script", "on_failure_script"):

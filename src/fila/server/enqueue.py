@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Enqueue
+from fila.core.model import NO_GATES, GateKeys
 from fila.core.outcome import Enqueued
 from fila.errors import FilaError, InvalidArgumentError
 from fila.server.call import checked_queue
-from fila.wire.columns import check_key, check_number
+from fila.wire.columns import check_key, check_number, read_gate_keys
 from fila.wire.counting import count_entries
 from fila.wire.ids import message_id
 from fila.wire.status import short_message
@@ -45,6 +46,7 @@ class Enqueuer:
                 None,
                 None if message.weight == 1 else (message.weight,),
                 None if message.cost == 1 else (message.cost,),
+                (message.gates,) if message.gates is not NO_GATES else None,
             ),
             message.body,
         )
@@ -94,13 +96,18 @@ def check_batch_frame(frame: bytes) -> None:
 class _Message:
     """One checked message; takes the request apart. Raises InvalidArgumentError."""
 
-    __slots__ = ("body", "cost", "key", "weight")
+    __slots__ = ("body", "cost", "gates", "key", "weight")
 
     def __init__(self, request: EnqueueRequest) -> None:
         self.key = request.fairness_key or limits.FAIRNESS_KEY_DEFAULT
         check_key(self.key)
         self.weight = check_number("weight", request.weight, limits.WEIGHT_MAX)
         self.cost = check_number("cost", request.cost, limits.COST_MAX)
+        self.gates = NO_GATES
+        if request.throttle_keys or request.concurrency_keys:
+            self.gates = GateKeys(*read_gate_keys(request.throttle_keys, request.concurrency_keys))
+            request.ClearField("throttle_keys")
+            request.ClearField("concurrency_keys")
         # Taking the rest away costs half of what a copy of headers and payload would.
         request.ClearField("queue")
         request.ClearField("fairness_key")
@@ -124,6 +131,8 @@ class _Group:
         self._key_index: list[int] = []
         self._weights: list[int] = []
         self._costs: list[int] = []
+        self._gates: dict[GateKeys, int] = {}
+        self._gate_index: list[int] = []
         self.bodies: list[bytes] = []
         self.size = 0
 
@@ -132,6 +141,7 @@ class _Group:
         self._key_index.append(self._keys.setdefault(message.key, len(self._keys)))
         self._weights.append(message.weight)
         self._costs.append(message.cost)
+        self._gate_index.append(self._gates.setdefault(message.gates, len(self._gates)))
         self.bodies.append(message.body)
         self.size += len(message.body)
 
@@ -144,6 +154,8 @@ class _Group:
             self._key_index if len(self._keys) > 1 else None,
             _unless_all_one(self._weights),
             _unless_all_one(self._costs),
+            None if self._gates.keys() == {NO_GATES} else list(self._gates),
+            self._gate_index if len(self._gates) > 1 else None,
         )
 
     def fill(self, results: dict[int, EnqueueResult], answer: Enqueued | FilaError) -> None:

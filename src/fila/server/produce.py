@@ -12,6 +12,7 @@ import grpc
 from fila import limits
 from fila.broker.loop import Broker
 from fila.core.commands import Enqueue
+from fila.core.model import GateKeys
 from fila.core.outcome import Enqueued
 from fila.errors import FilaError, InvalidArgumentError, LimitError, NotFoundError, UnavailableError
 from fila.server.call import Call, Handler, checked_queue, decode, read_frame, refuse, write_frame
@@ -145,6 +146,8 @@ class _ProduceStream:
                 columns.key_index,
                 columns.weights,
                 columns.costs,
+                None if columns.gates is None else [GateKeys(*keys) for keys in columns.gates],
+                columns.gate_index,
             )
             self._broker.submit(command, columns.bodies)
         except MalformedColumnsError:

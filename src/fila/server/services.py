@@ -70,6 +70,9 @@ def _admin_handlers(admin: Admin) -> Mapping[str, Handler]:
         "DeleteQueue": unary(admin_pb2.DeleteQueueRequest, admin.delete_queue),
         "PurgeQueue": unary(admin_pb2.PurgeQueueRequest, admin.purge_queue),
         "ListQueues": unary(admin_pb2.ListQueuesRequest, admin.list_queues),
+        "SetConfig": unary(admin_pb2.SetConfigRequest, admin.set_config),
+        "GetConfig": unary(admin_pb2.GetConfigRequest, admin.get_config),
+        "ListConfig": unary(admin_pb2.ListConfigRequest, admin.list_config),
         "GetStats": unary(admin_pb2.GetStatsRequest, admin.get_stats),
     }
 

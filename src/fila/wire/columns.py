@@ -6,6 +6,7 @@ cut off by its size, so in a Delivery only its own message fails to parse, at it
 frame with others or with the broker's fields (`frames.py`), it is parsed first.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fila import limits
@@ -14,6 +15,10 @@ from fila.wire.v1.messages_pb2 import MessageColumns
 
 # A character takes at most four bytes: a key of so many cannot be too long.
 _KEY_CHARACTERS_SURE = limits.FAIRNESS_KEY_BYTES_MAX // 4
+
+
+# The gates of a message, by name: rates, and limits of what is in flight.
+Gates = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class MalformedColumnsError(InvalidArgumentError):
@@ -30,6 +35,8 @@ class Columns:
     key_index: list[int] | None
     weights: list[int] | None
     costs: list[int] | None
+    gates: list[Gates] | None = None
+    gate_index: list[int] | None = None
 
 
 def read_columns(message: MessageColumns) -> Columns:
@@ -59,7 +66,11 @@ def read_columns(message: MessageColumns) -> Columns:
         _read_numbers("weight", message.weights[:], count, limits.WEIGHT_MAX) if message.weights else None
     )
     costs = _read_numbers("cost", message.costs[:], count, limits.COST_MAX) if message.costs else None
-    return Columns(bodies, sizes, keys, key_index, weights, costs)
+    if not message.gates:
+        if message.gate_index:
+            raise MalformedColumnsError("there is a gate index, but there are no gates")
+        return Columns(bodies, sizes, keys, key_index, weights, costs)
+    return Columns(bodies, sizes, keys, key_index, weights, costs, *_read_gates(message, count))
 
 
 def _read_keys(message: MessageColumns, count: int) -> tuple[list[str], list[int] | None]:
@@ -85,6 +96,37 @@ def _read_keys(message: MessageColumns, count: int) -> tuple[list[str], list[int
     if max(key_index) >= len(keys):
         raise MalformedColumnsError(f"key index {max(key_index)} is outside the {len(keys)} keys")
     return keys, key_index
+
+
+def _read_gates(message: MessageColumns, count: int) -> tuple[list[Gates], list[int] | None]:
+    if len(message.gates) > count:
+        raise MalformedColumnsError(f"there are {len(message.gates):,} sets of gates for {count:,} messages")
+    gates = [read_gate_keys(each.throttle_keys, each.concurrency_keys) for each in message.gates]
+    if not message.gate_index:
+        return gates[:1], None
+    gate_index = message.gate_index[:]
+    if len(gate_index) != count:
+        raise MalformedColumnsError(f"there are {len(gate_index):,} gate indexes for {count:,} messages")
+    if max(gate_index) >= len(gates):
+        raise MalformedColumnsError(f"gate index {max(gate_index)} is outside the {len(gates)} sets of gates")
+    return gates, gate_index
+
+
+def read_gate_keys(throttle: Iterable[str], concurrency: Iterable[str]) -> Gates:
+    """Return a message's gates, each once. Raises InvalidArgumentError."""
+    keys = (tuple(dict.fromkeys(throttle)), tuple(dict.fromkeys(concurrency)))
+    for what, names in zip(("throttle", "concurrency"), keys, strict=True):
+        if len(names) > limits.GATE_KEYS_MAX:
+            raise InvalidArgumentError(
+                f"a message has at most {limits.GATE_KEYS_MAX} {what} keys, not {len(names)}"
+            )
+        for name in names:
+            size = len(name.encode())
+            if not 1 <= size <= limits.GATE_KEY_BYTES_MAX:
+                raise InvalidArgumentError(
+                    f"a {what} key has 1 to {limits.GATE_KEY_BYTES_MAX} bytes, not {size:,}"
+                )
+    return keys
 
 
 def _read_numbers(name: str, numbers: list[int], count: int, maximum: int) -> list[int] | None:

@@ -130,6 +130,7 @@ def message_frames(delivery: outcome.Delivery, bodies: Sequence[bytes]) -> list[
             id=message_id(delivery.queue, offset, time_ms),
             metadata=MessageMetadata(
                 fairness_key=delivery.keys[delivery.key_index[place]],
+                throttle_keys=throttle_keys(delivery, place),
                 weight=1 if weights is None else weights[place],
                 attempt_count=0 if attempts is None else attempts[place],
                 queue_id=delivery.queue_name,
@@ -145,6 +146,13 @@ def message_frames(delivery: outcome.Delivery, bodies: Sequence[bytes]) -> list[
         sound = sound_body(body)
         frames.append(b"".join((_RESPONSE_MESSAGE, varint(len(sound) + len(dynamic)), sound, dynamic)))
     return frames
+
+
+def throttle_keys(delivery: outcome.Delivery, place: int) -> tuple[str, ...]:
+    """Return the throttle keys of a message."""
+    if delivery.gates is None:
+        return ()
+    return delivery.gates[0 if delivery.gate_index is None else delivery.gate_index[place]].throttle
 
 
 def sound_body(body: bytes) -> bytes:

@@ -245,9 +245,6 @@ async def test_queue_settings_that_cannot_be_are_refused_by_name(wire, config, c
 @pytest.mark.parametrize(
     ("method", "request_type"),
     [
-        ("SetConfig", admin.SetConfigRequest),
-        ("GetConfig", admin.GetConfigRequest),
-        ("ListConfig", admin.ListConfigRequest),
         ("Redrive", admin.RedriveRequest),
         ("CreateApiKey", admin.CreateApiKeyRequest),
         ("RevokeApiKey", admin.RevokeApiKeyRequest),

@@ -7,8 +7,10 @@ delivery, so a gate that closes costs nothing until then.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from fila import limits
 from fila.core.fairness.discipline import Discipline, Key
 from fila.core.gates.bucket import TOKEN
 from fila.core.gates.gate import ConcurrencyGate, Gate, RateGate
@@ -439,7 +441,8 @@ class Holding:
         """Return the gates that messages of the group use."""
         gates = dict.fromkeys(gate for tag in self._by_keys.values() for gate in tag.gate_set.gates)
         return tuple(
-            self._gate_stats(gate) for gate in sorted(gates, key=lambda gate: (gate.name, gate.kind))
+            self._gate_stats(gate)
+            for gate in nsmallest(limits.STATS_GATES_MAX, gates, key=lambda gate: (gate.name, gate.kind))
         )
 
     def _gate_stats(self, gate: Gate) -> GateStats:

@@ -214,6 +214,8 @@ class MessageColumns(_message.Message):
     KEY_INDEX_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     COSTS_FIELD_NUMBER: _builtins.int
+    GATES_FIELD_NUMBER: _builtins.int
+    GATE_INDEX_FIELD_NUMBER: _builtins.int
     bodies: _builtins.bytes
     """The bodies back to back, each the encoding of a Body."""
     @_builtins.property
@@ -236,6 +238,14 @@ class MessageColumns(_message.Message):
     def costs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each message its cost. Absent: 1."""
 
+    @_builtins.property
+    def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___GateSet]:
+        """The sets of gates that messages wait at. Absent: none wait at any."""
+
+    @_builtins.property
+    def gate_index(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each message the place of its set in `gates`. Absent: all have the first."""
+
     def __init__(
         self,
         *,
@@ -245,14 +255,46 @@ class MessageColumns(_message.Message):
         key_index: _abc.Iterable[_builtins.int] | None = ...,
         weights: _abc.Iterable[_builtins.int] | None = ...,
         costs: _abc.Iterable[_builtins.int] | None = ...,
+        gates: _abc.Iterable[Global___GateSet] | None = ...,
+        gate_index: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "costs", b"costs", "key_index", b"key_index", "keys", b"keys", "sizes", b"sizes", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "costs", b"costs", "gate_index", b"gate_index", "gates", b"gates", "key_index", b"key_index", "keys", b"keys", "sizes", b"sizes", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MessageColumns: _TypeAlias = MessageColumns  # noqa: Y015
+
+@_typing.final
+class GateSet(_message.Message):
+    """The gates that a message waits at, by name; what they let through is set in the runtime configuration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_KEYS_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def throttle_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Rates: `throttle.<key>`. Taken all or none, each by the message's cost."""
+
+    @_builtins.property
+    def concurrency_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """How many may be in flight at once: `concurrency.<key>`."""
+
+    def __init__(
+        self,
+        *,
+        throttle_keys: _abc.Iterable[_builtins.str] | None = ...,
+        concurrency_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency_keys", b"concurrency_keys", "throttle_keys", b"throttle_keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GateSet: _TypeAlias = GateSet  # noqa: Y015
 
 @_typing.final
 class LeaseRuns(_message.Message):

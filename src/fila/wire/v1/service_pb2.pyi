@@ -49,6 +49,8 @@ class EnqueueRequest(_message.Message):
     FAIRNESS_KEY_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    THROTTLE_KEYS_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_KEYS_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     payload: _builtins.bytes
     fairness_key: _builtins.str
@@ -59,6 +61,12 @@ class EnqueueRequest(_message.Message):
     """0 or absent: 1."""
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def throttle_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The gates that the message waits at: rates, and how many may be in flight at once."""
+
+    @_builtins.property
+    def concurrency_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -68,10 +76,12 @@ class EnqueueRequest(_message.Message):
         fairness_key: _builtins.str = ...,
         weight: _builtins.int = ...,
         cost: _builtins.int = ...,
+        throttle_keys: _abc.Iterable[_builtins.str] | None = ...,
+        concurrency_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "fairness_key", b"fairness_key", "headers", b"headers", "payload", b"payload", "queue", b"queue", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency_keys", b"concurrency_keys", "cost", b"cost", "fairness_key", b"fairness_key", "headers", b"headers", "payload", b"payload", "queue", b"queue", "throttle_keys", b"throttle_keys", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
