@@ -34,6 +34,28 @@ by_ring = attrgetter("ring")
 class Drr:
     """The account of all keys of one group."""
 
+    # There may be one at each of many gates.
+    __slots__ = (
+        "_current",
+        "_cursor",
+        "_forget",
+        "_later",
+        "_later_rounds",
+        "_log",
+        "_new",
+        "_next",
+        "_plain_weight",
+        "_position",
+        "_quantum",
+        "_rings",
+        "_round",
+        "_served_new",
+        "_twice_until",
+        "_visits",
+        "shared",
+        "waiting",
+    )
+
     def __init__(self, log: QueueLog, quantum: int, forget: Forget) -> None:
         self.waiting = 0
         self.shared: Key | None = None

@@ -217,7 +217,7 @@ class Holding:
     def _grown(self, flow: Key, lane: Lane, count: int, *, head: bool) -> None:
         discipline = self._group.discipline
         if type(flow.lane) is not LaneSet:
-            flow.lane = LaneSet(flow.lane, None)
+            flow.lane = LaneSet(flow.lane or None, None)
             self._mixed += 1
         flow.lane.grown(lane, count, head=head)
         discipline.waiting += count
@@ -432,7 +432,7 @@ class Holding:
                 lane.free = deque()
             lane.free.append(offset)
             if type(flow.lane) is not LaneSet:
-                flow.lane = LaneSet(flow.lane, None)
+                flow.lane = LaneSet(flow.lane or None, None)
                 self._mixed += 1
             flow.lane.grown(lane, 1, head=len(lane.free) == 1)
         return plain
