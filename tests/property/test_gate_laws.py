@@ -4,8 +4,17 @@ from collections import Counter
 
 import pytest
 
-from fila.core.commands import Attach, CreateQueue, Credit, Enqueue, SetConfig
-from fila.core.model import Discipline, GateKeys, QueueSpec
+from fila.core.commands import (
+    Attach,
+    CreateQueue,
+    Credit,
+    DeleteQueue,
+    Enqueue,
+    PurgeQueue,
+    SetConfig,
+    SettleRuns,
+)
+from fila.core.model import Action, Discipline, GateKeys, QueueSpec, Runs
 from fila.core.scheduler import Scheduler
 from fila.limits import SECOND_NS
 
@@ -133,3 +142,35 @@ def test_a_shared_gate_serves_queues_in_turn():
 
     assert abs(served["a"] - 4 * served["b"]) <= 10 + 8
     assert served["a"] + 4 * served["b"] >= 980
+
+
+@pytest.mark.parametrize("end", ["ack", "purge", "delete"])
+@pytest.mark.parametrize("discipline", list(Discipline))
+def test_nothing_is_left_of_gates_that_nobody_uses(end, discipline):
+    """When the messages are gone, so are lanes, sets of gates, slots, and buckets that are full again."""
+    bench = Bench(discipline, config={"throttle.*": "1000,5", "concurrency.*": "7"})
+    for number in range(50):
+        gates = [GateKeys((f"a{number}", "shared"), (f"b{number % 3}",)), GateKeys(("unused",)), GateKeys()]
+        bench.step(
+            Enqueue(3, "q", [1] * 4, ["x", f"k{number}"], [0, 1, 1, 1], None, None, gates, [0, 0, 2, 2])
+        )
+    scheduler = bench.scheduler
+    if end == "ack":
+        outcome = scheduler.step(START_NS, [Attach(4, 1, "q", 10, 10**9)])
+        for _ in range(1_000):
+            while outcome.deliveries:
+                epochs = tuple(delivery.epoch for delivery in outcome.deliveries)
+                settled = SettleRuns(5, 1, Action.ACK, Runs(epochs, (0,) * len(epochs), (0,) * len(epochs)))
+                outcome = scheduler.step(bench.now_ns, [settled, Credit(1, 10, 10**6)])
+            bench.now_ns = max(bench.now_ns, scheduler.next_wake_ns() or 0)
+            outcome = scheduler.step(bench.now_ns, [])
+    else:
+        bench.step(PurgeQueue(4, "q") if end == "purge" else DeleteQueue(4, "q"))
+
+    keeper = scheduler._keeper
+    assert scheduler._usage.messages == scheduler._usage.lanes == 0
+    assert keeper._sets == keeper._users == keeper.in_flight == {}
+    bench.now_ns += 10 * SECOND_NS
+    scheduler.step(bench.now_ns, [])
+    keeper._sweep()
+    assert keeper._gates == {}

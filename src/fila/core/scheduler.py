@@ -288,8 +288,6 @@ class Scheduler:
         first = group.push(
             command.keys, command.key_index, command.sizes, command.weights, command.costs, time_ms, tags
         )
-        if tags is not None:
-            group.hold().drop_unused(dict.fromkeys(tags))
         self._fact("enqueue", group, count, sum(command.sizes))
         self._touch(group)
         self._reply(command.request, o.Enqueued(group.log.number, first, count, time_ms))

@@ -89,7 +89,8 @@ class Gates:
     def set(self, key: str, value: str | None, used: Iterable[str]) -> None:
         """Let another value hold; `used` are the names of the gates of unfinished messages."""
         used = set(used)
-        for name in list(self._buckets):
+        for name in [*self._buckets, *used]:
+            # Up to now the limit is the old one, also of a gate that nothing has passed yet.
             self._bucket(name)
         if value is None:
             self.config.pop(key, None)

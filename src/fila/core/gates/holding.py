@@ -6,7 +6,7 @@ delivery, so a gate that closes costs nothing until then.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
@@ -101,8 +101,11 @@ class Holding:
 
     def tags_of(self, gates: Sequence[GateKeys], gate_index: Sequence[int] | None, count: int) -> list[int]:
         """Return the number of the set of gates of each message of a batch."""
-        numbers = [self.tag(keys) for keys in gates]
-        return numbers[:1] * count if gate_index is None else [numbers[place] for place in gate_index]
+        if gate_index is None:
+            return [self.tag(gates[0])] * count
+        # What no message uses is not made: nothing would take it away again.
+        numbers = {place: self.tag(gates[place]) for place in dict.fromkeys(gate_index)}
+        return [numbers[place] for place in gate_index]
 
     def keys_of(self, number: int) -> GateKeys:
         """Return the set of gates of a number, or none where it is forgotten."""
@@ -118,11 +121,10 @@ class Holding:
         self._tags[tag.number] = None
         self._free_numbers.append(tag.number)
 
-    def drop_unused(self, numbers: Iterable[int] | None = None) -> None:
-        """Forget those of these sets of gates, or of all, that no message has."""
-        for number in range(len(self._tags)) if numbers is None else numbers:
-            tag = self._tags[number]
-            if tag is not None and not tag.live:
+    def drop_unused(self) -> None:
+        """Forget the sets of gates that no message has."""
+        for tag in list(self._by_keys.values()):
+            if not tag.live:
                 self._drop_tag(tag)
 
     # --- waiting ----------------------------------------------------------------------------------------
