@@ -4,6 +4,7 @@ It knows no parks and no lines. What it judges is seen from outside: no message 
 take one, none waits that every gate would let through.
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 from fila import limits
@@ -18,6 +19,8 @@ NANO = 10**9
 # How long a gate may let tokens collect before it opens.
 SLACK_NS = limits.GATE_WAIT_NS
 NEVER = 1 << 100
+# More steps than a crash ever takes.
+KEPT = 100
 
 Limit = tuple[int, int]
 
@@ -30,8 +33,8 @@ class BucketModel:
         self.burst = burst * NANO
         self.level = min(level, self.burst)
         self.at_ns = now_ns
-        # The step that took from it last.
-        self.step = -1
+        # After each of the last steps that took from it: the step, its level, the time.
+        self.takes: deque[tuple[int, int, int]] = deque(maxlen=KEPT)
 
     def refill(self, now_ns: int) -> None:
         """Add what has come."""
@@ -104,9 +107,9 @@ class Gates:
                 if name not in used and bucket.level >= bucket.burst:
                     del self._buckets[name]
                 else:
-                    step = bucket.step
+                    takes = bucket.takes
                     self._buckets[name] = bucket = BucketModel(limit, bucket.level, self._now_ns)
-                    bucket.step = step
+                    bucket.takes = takes
         self._shares.clear()
 
     # --- passing ----------------------------------------------------------------------------------------
@@ -132,7 +135,9 @@ class Gates:
                     f" at {name!r} ({self.limit('throttle', name)})",
                 )
             bucket.level -= message.cost * UNITS
-            bucket.step = step
+            if bucket.takes and bucket.takes[-1][0] == step:
+                bucket.takes.pop()
+            bucket.takes.append((step, bucket.level, self._now_ns))
         for name in dict.fromkeys(keys.concurrency):
             limit = self.limit("concurrency", name)
             if limit is not None and self.in_flight.get(name, 0) >= int(limit):
@@ -155,16 +160,24 @@ class Gates:
         self._shares.clear()
         self.in_flight.clear()
         for name, bucket in list(self._buckets.items()):
-            if bucket.step > survived_step or bucket.level >= 0:
+            while bucket.takes and bucket.takes[-1][0] > survived_step:
+                bucket.takes.pop()
+            if not bucket.takes or bucket.takes[-1][1] >= 0:
                 del self._buckets[name]
+            else:
+                _, bucket.level, bucket.at_ns = bucket.takes[-1]
 
     def opened(self, now_ns: int) -> None:
         """The broker starts again after a crash."""
         self._now_ns = now_ns
         self._empty_since_ns = now_ns
         for name in list(self._buckets):
-            bucket = self._bucket(name)
-            if bucket is None or bucket.level >= 0:
+            limit, bucket = self._rate(name), self._buckets[name]
+            if limit is not None:
+                # The limit may be an older one again.
+                bucket.rate, bucket.burst = limit[0], limit[1] * NANO
+                bucket.refill(now_ns)
+            if limit is None or bucket.level >= 0:
                 del self._buckets[name]
 
     # --- waiting ----------------------------------------------------------------------------------------

@@ -152,7 +152,9 @@ class Keeper:
         self.rules.set(entry, limit)
         if entry.name.endswith("*"):
             prefix = entry.name[:-1]
-            names = [name for name in self._users if name.startswith(prefix)]
+            # Also those that nobody uses now, and that are remembered because they are not full.
+            known = dict.fromkeys([*self._users, *(name for kind, name in self._gates if kind is entry.kind)])
+            names = [name for name in known if name.startswith(prefix)]
         else:
             names = [entry.name]
         # First all gates, then the sets that have them: to resolve one set may make gates that others have too.
