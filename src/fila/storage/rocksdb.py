@@ -280,7 +280,8 @@ def _open_database(path: Path, *, create: bool) -> Rdict:
     columns.update({family.value: _family_options(family, cache) for family in Family})
     try:
         options = _common_options(path, create=create)
-        if not create and {family.value for family in Family} - set(Rdict.list_cf(str(path))) <= _ADDED:
+        missing = set() if create else {family.value for family in Family} - set(Rdict.list_cf(str(path)))
+        if missing and missing <= _ADDED:
             options.create_missing_column_families(True)
         return Rdict(str(path), options, columns)
     except Exception as error:
