@@ -185,9 +185,34 @@ def test_broker_that_never_answered_is_not_waited_for():
             pass
         async with asyncio.timeout(20), AsyncClient(address) as client:
             for call in (client.list_queues(), client.enqueue("orders", None, b"x")):
-                with pytest.raises(UnavailableError) as caught:
+                with pytest.raises(UnavailableError, match="failed to connect") as caught:
                     await call
-                assert type(caught.value) is UnavailableError
+                assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
+
+    asyncio.run(run())
+
+
+def test_name_that_nobody_knows_is_not_in_doubt():
+    """Nothing was sent; nor is there anything to wait for."""
+
+    async def run():
+        async with asyncio.timeout(20), AsyncClient("no-such-host.invalid:5555") as client:
+            with pytest.raises(UnavailableError) as caught:
+                await client.enqueue("orders", None, b"x")
+            assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
+
+    asyncio.run(run())
+
+
+def test_first_enqueue_is_in_doubt_when_its_answer_is_lost():
+    """It was sent: that the client had no answer before does not make it safe to repeat."""
+
+    async def run():
+        script = Script()
+        script.answers = [(UNAVAILABLE, ())]
+        async with asyncio.timeout(20), serving(script) as address, AsyncClient(address) as client:
+            with pytest.raises(OutcomeUnknownError):
+                await client.enqueue("orders", None, b"x")
 
     asyncio.run(run())
 
@@ -224,7 +249,7 @@ def test_patience_ends_with_a_word_about_the_broker():
             for call in (client.list_queues(), client.enqueue("orders", None, b"x")):
                 with pytest.raises(UnavailableError, match="did not come back within") as caught:
                     await call
-                assert type(caught.value) is UnavailableError
+                assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
             await client.close()
 
     asyncio.run(run())

@@ -28,6 +28,8 @@ logger = logging.getLogger("fila.client")
 
 _READY = grpc.ChannelConnectivity.READY
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+# What gRPC's account of a call begins with when there was no connection to send it on.
+_NOT_SENT = ("failed to connect to all addresses", "errors resolving ")
 
 
 class Method(Protocol[RequestT_contra, ResponseT_co]):
@@ -118,7 +120,8 @@ class Connection:
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise UnavailableError(
-                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds"
+                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds",
+                not_done=True,
             ) from None
 
     def _patience_seconds(self, left_seconds: float) -> float:
@@ -152,11 +155,11 @@ class Connection:
                 if status not in _LOST:
                     self._answered = True
                     raise error from rpc_error
+                if isinstance(error, UnavailableError) and (rpc_error.details() or "").startswith(_NOT_SENT):
+                    error.not_done = True
                 delay_seconds = backoff.next_seconds()
                 late = loop.time() + delay_seconds >= deadline
                 if not (repeat or error.not_done):
-                    if not self._answered and status is grpc.StatusCode.UNAVAILABLE:
-                        raise error from rpc_error
                     raise OutcomeUnknownError(
                         f"{error.message}; what was asked for may be done or not"
                     ) from rpc_error
