@@ -338,3 +338,15 @@ def test_look_keeps_its_leases(fila, orders):
     assert looked.stdout_bytes == b"x\n"
     (message,) = messages(fila, name)
     assert message["attempt_count"] == 0
+
+
+def test_what_somebody_else_works_on_is_not_waited_for(addr, fila, orders):
+    """It may take for ever: the command ends, with nothing."""
+    fila("enqueue", orders, "x")
+    command = [sys.executable, "-m", "fila", "consume", orders, "--follow", "--addr", addr]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as holder:
+        assert holder.stdout.readline() == b"x\n"
+        looked = fila("consume", orders)
+        holder.kill()
+
+    assert (looked.exit_code, looked.stdout_bytes) == (0, b"")

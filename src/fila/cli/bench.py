@@ -16,7 +16,9 @@ ALL = "all"
 @click.command()
 @click.argument("workload")
 @click.option(
-    "--addr", metavar="HOST:PORT", help="A running broker.  [default: start one, and remove it afterwards]"
+    "--addr",
+    metavar="HOST:PORT",
+    help="A running broker, whatever FILA_ADDR says.  [default: start one, and remove it afterwards]",
 )
 @click.option(
     "--data-dir",

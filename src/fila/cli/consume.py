@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 0.2
 # How often that is asked again while it says that something does: another consumer may be granted it at any moment.
 QUIET_TIMES_MAX = 25
+# The same while it says that something is leased: a slow disk may hold up what was leased to us.
+TRAVEL_TIMES_MAX = 5
 # A fraction of the shortest lease.
 KEEP_SECONDS = VISIBILITY_TIMEOUT_MS_MIN / 1000 / 4
 
@@ -156,12 +158,17 @@ class Printing:
         import asyncio
 
         patience = self._wait_seconds or (None if self._follow else QUIET_SECONDS)
-        for _ in range(QUIET_TIMES_MAX):
+        for times in range(1, QUIET_TIMES_MAX + 1):
             try:
                 async with asyncio.timeout(patience):
                     return await anext(consumer, None)
             except TimeoutError:
-                if self._wait_seconds is not None or not _ready(await client.stats(self._queue)):
+                if self._wait_seconds is not None:
+                    return None
+                stats = await client.stats(self._queue)
+                # Leased and not here: it may be on its way to us, or with somebody else for as long as they like.
+                coming = stats.in_flight > len(self._held) and times < TRAVEL_TIMES_MAX
+                if not (_ready(stats) or coming):
                     return None
         return None
 
