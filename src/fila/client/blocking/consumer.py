@@ -50,6 +50,9 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
 
     def next_message(self) -> DeliveredSyncMessage | None:
         """Wait for a message; None when there will be none, because the stream was closed here."""
+        if self.is_ending and not self._portal.is_foreign:
+            # Also where the whole client was closed while this thread worked on its last message.
+            return None
         self._portal.check()
         with self._changed:
             while (message := self.core.take(monotonic())) is None:
