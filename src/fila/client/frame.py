@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fila import limits
 from fila.client.held import Held
 from fila.client.messages import Settle
 from fila.client.runs import RunsBuilder
@@ -42,6 +43,14 @@ class Frame(Pending):
         # The timeout, in ms, by epoch and position.
         self.extended: dict[tuple[int, int], int] = {}
         self.refused: list[tuple[int, int, int, str]] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another nack may join."""
+        return (
+            self.error_characters < limits.SETTLE_ERRORS_CHARACTERS
+            and len(self.nacks) < limits.SETTLE_ACTIONS_MAX
+        )
 
     def settlements(self) -> Iterator[tuple[Settle, str | int, list[Places]]]:
         """Return what it says, by deliveries and places."""
