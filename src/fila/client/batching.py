@@ -28,6 +28,11 @@ from fila.wire.columns import check_key, check_number
 from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
+from fila.wire.varint import varint
+
+# Of ProduceRequest and MessageColumns, as in service.proto and messages.proto.
+_MESSAGES_TAG = b"\x1a"
+_BODIES_TAG = b"\x0a"
 
 
 class Batch(Pending):
@@ -45,7 +50,6 @@ class Batch(Pending):
         "keys",
         "parts",
         "queue_number",
-        "request",
         "sequence",
         "sizes",
         "weights",
@@ -57,9 +61,8 @@ class Batch(Pending):
         self.first_number = first_number
         # When its first message came.
         self.born = 0.0
-        # Kept from its first frame to its receipt, to be sent again.
-        self.request: ProduceRequest | None = None
         self.sequence = 0
+        # The bodies in parts, which are those that the user has given. Kept until the receipt, to be sent again.
         self.parts: list[bytes] = []
         self.sizes: list[int] = []
         self.keys: dict[str, int] = {}
@@ -73,29 +76,34 @@ class Batch(Pending):
         self.first_offset = 0
         self.enqueued_at_ms = 0
 
-    def columns(self) -> MessageColumns:
-        """Return the messages as they go on the wire; what is the default for all is left out."""
+    def frame(self, queue: str) -> bytes:
+        """Return the batch as a ProduceRequest, encoded.
+
+        The bodies are laid into it in one go. As a field of a message they would be copied three times, half a megabyte each.
+        """
         keys = list(self.keys)
-        return MessageColumns(
-            bodies=b"".join(self.parts),
+        # What is the default for all is left out.
+        columns = MessageColumns(
             sizes=self.sizes,
             keys=() if keys == [limits.FAIRNESS_KEY_DEFAULT] else keys,
             key_index=self.key_index if len(keys) > 1 else (),
             weights=self.weights or (),
             costs=self.costs or (),
+        ).SerializeToString()
+        bodies_head = _BODIES_TAG + varint(self.bytes)
+        return b"".join(
+            (
+                ProduceRequest(sequence=self.sequence, queue=queue).SerializeToString(),
+                _MESSAGES_TAG,
+                varint(len(columns) + len(bodies_head) + self.bytes),
+                columns,
+                bodies_head,
+                *self.parts,
+            )
         )
-
-    def frame(self) -> ProduceRequest:
-        """Return the batch as a frame, whose sequence and queue are the stream's to set."""
-        if self.request is None:
-            self.request = ProduceRequest(messages=self.columns())
-            # They are in the frame now.
-            self.parts, self.sizes, self.weights, self.costs = [], [], None, None
-        return self.request
 
     def clear(self) -> None:
         """Forget the messages: only where they went is still asked for."""
-        self.request = None
         self.parts, self.sizes, self.keys, self.key_index = [], [], {}, []
         self.weights = self.costs = None
 
@@ -156,9 +164,9 @@ class BatchingCore:
         return self.messages_held < self._messages_held_max and self.bytes_held < self._bytes_held_max
 
     @property
-    def has_full_batch(self) -> bool:
-        """Whether a whole batch waits for its frame: whoever adds in a loop should let the writer run."""
-        return bool(self._full)
+    def is_writer_due(self) -> bool:
+        """Whether a whole batch waits that may be written now: whoever adds in a loop should let the writer run."""
+        return bool(self._full) and len(self._in_flight) < self._batches_in_flight_max
 
     @property
     def sent(self) -> int:
@@ -246,7 +254,7 @@ class BatchingCore:
         self._open = Batch(last.first_number + last.count)
         return self._open
 
-    def next_request(self) -> ProduceRequest | None:
+    def next_frame(self) -> bytes | None:
         """Return the next frame to write, or None while there is none or enough are in flight."""
         if self.failed is not None or self.stopping or len(self._in_flight) >= self._batches_in_flight_max:
             return None
@@ -258,11 +266,9 @@ class BatchingCore:
         else:
             return None
         self._sequence += 1
-        request = batch.frame()
-        batch.sequence = request.sequence = self._sequence
-        request.queue = self.queue if self._sequence == 1 else ""
+        batch.sequence = self._sequence
         self._in_flight.append(batch)
-        return request
+        return batch.frame(self.queue if self._sequence == 1 else "")
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt and resolve its batch. Raises RPCError for one that is not next."""
@@ -340,7 +346,7 @@ class BatchingCore:
         self.bytes_held -= batch.bytes
         if error is not None:
             # The keys stay: a failed message names itself.
-            batch.request, batch.parts, batch.sizes, batch.weights, batch.costs = None, [], [], None, None
+            batch.parts, batch.sizes, batch.weights, batch.costs = [], [], None, None
             batch.error = error
             self.refused = self.refused or batch.error_of(0)
         else:

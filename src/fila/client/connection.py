@@ -15,6 +15,7 @@ from fila.client.channel import open_channel
 from fila.errors import FilaError, NotFoundError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
 from fila.wire.status import error_of_call
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
+from fila.wire.v1.service_pb2 import ProduceResponse
 from fila.wire.v1.service_pb2_grpc import FilaServiceStub
 
 if TYPE_CHECKING:
@@ -74,6 +75,15 @@ class Connection:
         """The administration's calls."""
         self._open()
         return self._admin
+
+    def produce(self) -> "aio.StreamStreamCall[bytes, ProduceResponse]":
+        """Open a Produce stream, which takes its frames encoded."""
+        call: aio.StreamStreamMultiCallable[bytes, ProduceResponse] = self._open().stream_stream(
+            "/fila.v1.FilaService/Produce",
+            request_serializer=None,
+            response_deserializer=ProduceResponse.FromString,
+        )
+        return call()
 
     def _open(self) -> aio.Channel:
         if self._closed:

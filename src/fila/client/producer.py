@@ -12,7 +12,7 @@ from fila.client.failures import again
 from fila.client.streams import Session, until, wait_for
 from fila.errors import FilaError, UnavailableError
 from fila.wire.ids import message_id
-from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
+from fila.wire.v1.service_pb2 import ProduceResponse
 
 
 class Receipt:
@@ -62,10 +62,10 @@ class ProducerStream:
         self._watch: asyncio.TimerHandle | None = None
         # Told whenever there may be room again.
         self.tell: Callable[[], None] = lambda: None
-        self._session: Session[ProduceRequest, ProduceResponse] = Session(
+        self._session: Session[bytes, ProduceResponse] = Session(
             connection,
             # The channel opens with the stream.
-            lambda: connection.service.Produce(),  # noqa: PLW0108
+            lambda: connection.produce(),  # noqa: PLW0108
             self,
             f"the producer of {core.queue!r}",
         )
@@ -114,10 +114,10 @@ class ProducerStream:
         """Whether our side ends when there is nothing left to write."""
         return self._leaving or self.core.stopping
 
-    def next_request(self) -> ProduceRequest | None:
+    def next_request(self) -> bytes | None:
         """Return the next frame."""
         with self.lock:
-            return self.core.next_request()
+            return self.core.next_frame()
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt."""
@@ -187,7 +187,7 @@ class Producer(Context):
     async def room(self) -> None:
         """Wait until another message may be sent; return at once while there is room."""
         core = self._core
-        if core.has_full_batch:
+        if core.is_writer_due:
             # The writer runs in this thread: a loop that never waits would fill the producer first.
             await asyncio.sleep(0)
         while not core.has_room and core.failed is None:
