@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import grpc
 from grpc import aio
@@ -12,7 +12,15 @@ from grpc import aio
 from fila.client.address import Address
 from fila.client.backoff import Backoff
 from fila.client.channel import open_channel
-from fila.errors import FilaError, NotFoundError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
+from fila.errors import (
+    Code,
+    FilaError,
+    NotFoundError,
+    OutcomeUnknownError,
+    QueueNotFoundError,
+    RPCError,
+    UnavailableError,
+)
 from fila.wire.status import error_of_call
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
 from fila.wire.v1.service_pb2 import ProduceResponse
@@ -47,6 +55,9 @@ class Connection:
     Until the broker has answered once, whatever finds nobody there fails at once: it is more likely a wrong address
     than a restart. From then on calls and streams wait until it is back.
     """
+
+    # The process that opened a channel first. In its forks gRPC crashes or hangs, whether that is closed or not.
+    _process: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -89,11 +100,23 @@ class Connection:
         if self._closed:
             raise UnavailableError("the client is closed")
         if self._channel is None:
+            self._check_process()
             self._channel = open_channel(self.address, ca_file=self._ca_file)
             service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
             admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
             self._service, self._admin = service, admin
         return self._channel
+
+    @staticmethod
+    def _check_process() -> None:
+        if Connection._process is None:
+            Connection._process = os.getpid()
+        elif Connection._process != os.getpid():
+            raise RPCError(
+                f"this process is a fork of process {Connection._process}, which had used a client: "
+                "fork before the first client connects, or start processes with the method 'spawn'",
+                Code.FAILED_PRECONDITION,
+            )
 
     async def close(self) -> None:
         """End the channel; whoever waits for it is told."""

@@ -26,8 +26,8 @@ from fila.errors import LimitError
 class Client(SyncContext):
     """Talks to one broker. Use it as `with Client(addr) as client`, or call `close` at the end.
 
-    Several threads may share it. After a fork, the child makes a client of its own. The arguments are those of
-    `AsyncClient`.
+    Several threads may share it. It does not survive a fork, and a process that was forked from one that had used a
+    client can use none: it is told so. The arguments are those of `AsyncClient`.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Portal:
         if self.is_foreign:
             raise RPCError(
                 f"this client was made in process {self._process}, and a fork shares no connection: "
-                "make a client after the fork",
+                "fork before the first client connects, or start processes with the method 'spawn'",
                 Code.FAILED_PRECONDITION,
             )
         if self._closed:
