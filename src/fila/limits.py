@@ -88,6 +88,29 @@ CONSUMERS_MAX = 20_000
 RETRY_BACKOFF_MS_FIRST = 100
 RETRY_BACKOFF_MS_MAX = 30_000
 
+# --- hooks --------------------------------------------------------------------------------------------
+
+# A policy, not a program: it is compiled anew after each failure.
+HOOK_SOURCE_BYTES_MAX = 64 * KIB
+# What one call into a script takes: enough to amortise the call, little enough that the script's memory is the script's.
+HOOK_CALL_MESSAGES_MAX = 250
+HOOK_CALL_BYTES_MAX = 256 * KIB
+# What a script is given of one message's headers: reading them must stay far below a script's time.
+HOOK_HEADER_BYTES_MAX = 64 * KIB
+HOOK_HEADERS_MAX = 256
+# All that hooks may read of the runtime configuration, with this much for what each entry takes besides its text.
+HOOK_CONFIG_BYTES_MAX = 1 * MIB
+HOOK_CONFIG_ENTRY_BYTES = 64
+# A batch holds everybody up: this many times a message's time, and for each of its messages so much.
+HOOK_BATCH_TIMEOUTS_MAX = 10
+HOOK_BATCH_US_PER_MESSAGE = 100
+# A gate's key stands in memory while anything waits at it, like a fairness key.
+GATE_KEY_BYTES_MAX = FAIRNESS_KEY_BYTES_MAX
+# All gates of a message are looked at for each delivery.
+GATES_PER_MESSAGE_MAX = 16
+# Thirty days: longer is a mistaken unit.
+DELAY_MS_MAX = 30 * 24 * 3600 * 1000
+
 # --- calls --------------------------------------------------------------------------------------------
 
 # Calls that are open at once, streams included; a stream costs some 30 KB.
@@ -138,6 +161,8 @@ ACKS_UNCONFIRMED_MAX = 4_000
 # With so many in one frame it is time to let it go. The credit that it frees comes back as one delivery, and both cost the broker
 # a commit: of 200 instead of 500 each message costs it 1.5 us more and the client 0.5 us; of 1,000 the loop waits for the network.
 ACKS_FRAME_MESSAGES = 500
+# So long a thread waits at most for a frame of that size to leave: the loop's thread needs some tenths of a millisecond for it.
+ACKS_FRAME_SECONDS = 0.01
 # Beyond this a larger batch saves nothing measurable and delays everyone else's commit.
 PRODUCER_BATCH_MESSAGES = 500
 PRODUCER_BATCH_BYTES = 512 * KIB
