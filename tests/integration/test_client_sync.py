@@ -411,7 +411,7 @@ def test_child_of_a_fork_is_told_and_the_parent_goes_on(run, client):
     program = run(FORKING)
     output, errors = program.communicate(timeout=TIMEOUT_SECONDS)
 
-    assert (program.returncode, output) == (0, "the child said it 9 times\n"), errors
+    assert (program.returncode, output, errors) == (0, "the child said it 9 times\n", "")
     assert [message.payload for message in client.lease("orders", 10)] == [b"parent 3"]
 
 

@@ -111,6 +111,9 @@ class Connection:
     def _check_process() -> None:
         if Connection._process is None:
             Connection._process = os.getpid()
+            # What gRPC does at a fork, to survive it, crashes the child at random, whether that uses gRPC or not. It asks for
+            # this when its first channel opens; whoever needs it has set it.
+            os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         elif Connection._process != os.getpid():
             raise RPCError(
                 f"this process is a fork of process {Connection._process}, which had used a client: "
