@@ -144,7 +144,7 @@ class AsyncSubscription(Subscription[DeliveredMessage]):
         if pending is None:
             pending = self.settle_by_id(message, action, argument)
         # The first of its frame, as in `take`.
-        if self.is_ending or type(pending) is not Frame or pending.count == 1:
+        if self._lingering or type(pending) is not Frame or pending.count == 1:
             self.wake()
         return StreamSettlement(self, pending, held.epoch, position)
 

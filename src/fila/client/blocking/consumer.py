@@ -105,7 +105,7 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
         if pending is None:
             pending = self._portal.ask(lambda: self.settle_by_id(message, action, argument))
         # The first of its frame, as in `next_message`.
-        elif self.is_ending or pending.count <= 1:
+        elif self._lingering or pending.count <= 1:
             self.wake_soon()
         return SyncStreamSettlement(self._portal, pending, held.epoch, position)
 
