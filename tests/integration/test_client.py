@@ -1,7 +1,9 @@
 """The client against a real broker: one suite for both faces. The synchronous one is driven in threads."""
 
 import asyncio
+import functools
 import gc
+import inspect
 from pathlib import Path
 
 import pytest
@@ -24,13 +26,16 @@ from fila.errors import (
 
 def with_broker(body, faces=tuple(FACES)):
     """Run a test with each face in turn, as the name of the face and a broker of its own in another thread."""
+    wants_log = "caplog" in inspect.signature(body).parameters
 
     @pytest.mark.parametrize("face", faces)
-    def test(face, tmp_path: Path):
+    def test(face, tmp_path: Path, caplog):
+        log = {"caplog": caplog} if wants_log else {}
+
         async def run():
             with fila.testing.broker(data_dir=tmp_path / "data") as broker:
                 async with asyncio.timeout(30):
-                    await body(face, broker)
+                    await body(face, broker, **log)
 
         asyncio.run(run())
 
@@ -41,14 +46,14 @@ def with_broker(body, faces=tuple(FACES)):
 def with_client(body, faces=tuple(FACES)):
     """Run a test with a client of a broker that has a queue, once with each face."""
 
-    async def run(face, broker):
+    @functools.wraps(body)
+    async def run(face, broker, **log):
         async with client_of(face, broker.address) as client:
             await client.create_queue("orders")
             # Its leases run out while one looks; for those tests alone that want it.
             await client.create_queue("hasty", visibility_timeout_ms=1000)
-            await body(client)
+            await body(client, **log)
 
-    run.__name__, run.__doc__ = body.__name__, body.__doc__
     return with_broker(run, faces)
 
 
@@ -518,6 +523,48 @@ async def test_restart_is_a_pause(face, broker):
         assert message.id == held
         await message.ack().durable()
         await producer.close()
+
+
+@with_broker
+async def test_work_of_two_streams_is_settled_after_the_end_of_both(face, broker):
+    """Nobody waits for ever for an ack that no stream can carry any more."""
+    async with client_of(face, broker.address) as client:
+        await client.create_queue("orders")
+        consumer = client.consume("orders", prefetch=1)
+        await client.enqueue("orders", None, b"0")
+        first = await anext(consumer)
+        await asyncio.to_thread(broker.restart)
+        await client.enqueue("orders", None, b"1")
+        second = await anext(consumer)
+        consumer.stop()
+
+        await client.delete_queue("orders")
+
+        async def stream_has_ended():
+            return await anext(consumer, None) is None
+
+        await until(stream_has_ended)
+        for message in (first, second):
+            with pytest.raises((MessageNotFoundError, QueueNotFoundError)):
+                await message.ack().durable()
+
+
+@with_client
+async def test_closing_is_no_reason_for_a_warning(client, caplog):
+    """A message that was on its way to a consumer that closes goes back, and nothing is lost by that."""
+    for number in range(30):
+        other = type(client)(client.addr)
+        consumer = other.consume("orders")
+        await client.enqueue("orders", None, b"x")
+        await (await anext(consumer)).ack().durable()
+        # Leased at once, and perhaps still on its way when the stream ends.
+        await client.enqueue("orders", None, b"%d" % number)
+        await other.close()
+        (message,) = await client.lease("orders", wait_seconds=10)
+        assert message.attempt_count == 0
+        await message.ack()
+
+    assert [record.getMessage() for record in caplog.records if record.name == "fila.client"] == []
 
 
 @with_broker

@@ -183,7 +183,10 @@ class Subscription(ABC, Generic[DeliveredT]):
     def on_failed(self, error: FilaError) -> None:
         """Tell whoever waits why there will be no more."""
         # Where the connection was lost after the last message was asked for, what is in work can still be settled by id.
-        if not (self._lingering and self.core.in_work_adrift):
+        if self._lingering and self.core.in_work_adrift:
+            # And what the last stream had brought as well: there is no frame any more for what is said of it.
+            self.on_lost(error)
+        else:
             with self.lock:
                 self.core.fail(error)
         if not self.subscribed.done:
@@ -207,10 +210,14 @@ class Subscription(ABC, Generic[DeliveredT]):
             if adrift.waiting:
                 await self._by_id(Settle.RELEASE, "", adrift.waiting)
             for frame in adrift.frames:
+                too_late = 0
                 for action, argument, places in frame.settlements():
-                    frame.refused += await self._by_id(action, argument, places)
-                if frame.refused:
-                    self._report(len(frame.refused))
+                    refused = await self._by_id(action, argument, places)
+                    frame.refused += refused
+                    # What was to go back and has gone back already is no loss.
+                    too_late += 0 if action is Settle.RELEASE else len(refused)
+                if too_late:
+                    self._report(too_late)
                 self._resolve(frame, None)
         except FilaError as error:
             logger.warning(
