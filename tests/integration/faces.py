@@ -116,6 +116,24 @@ class ThreadedProducer:
         await in_thread(self._producer.__exit__, *error)
 
 
+class ThreadedWorker:
+    """A worker whose handlers are coroutines of the test's loop, waited for in the worker's threads."""
+
+    def __init__(self, client, queue, handler, **options):
+        loop = asyncio.get_running_loop()
+
+        def handle(message):
+            asyncio.run_coroutine_threadsafe(handler(ThreadedMessage(message)), loop).result()
+
+        self._worker = client.worker(queue, handle if callable(handler) else handler, **options)
+
+    def stop(self):
+        self._worker.stop()
+
+    async def run(self):
+        await in_thread(self._worker.run)
+
+
 class ThreadedClient:
     """A `Client` whose calls are made in threads."""
 
@@ -142,6 +160,9 @@ class ThreadedClient:
 
     def producer(self, *arguments, **options):
         return ThreadedProducer(self._client.producer(*arguments, **options))
+
+    def worker(self, *arguments, **options):
+        return ThreadedWorker(self._client, *arguments, **options)
 
     async def __aenter__(self):
         return self

@@ -84,6 +84,8 @@ class Proxy:
         self.carried = dict.fromkeys(Direction, 0)
         self._fault = None
         self.has_struck = False
+        # What went to the broker, for whoever sets it to an empty bytearray.
+        self.heard = None
         self._links = {}
 
     def arm(self, fault=None):
@@ -125,6 +127,8 @@ class Proxy:
                 if fault is not None and fault.direction is direction:
                     room = fault.after_bytes - self.carried[direction]
                 self.carried[direction] += len(chunk)
+                if self.heard is not None and direction is Direction.TO_BROKER:
+                    self.heard += chunk
                 writer.write(chunk[:room])
                 await writer.drain()
                 if len(chunk) >= room:
