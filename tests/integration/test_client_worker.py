@@ -366,33 +366,33 @@ def test_nobody_there_at_the_start_is_an_error():
 
 PROGRAMS = {
     "async": """
-import asyncio, sys
+import asyncio, os, sys
 from fila import AsyncClient
 
 async def handle(message):
-    print("begun", flush=True)
+    os.write(1, b"begun\\n")
     await asyncio.to_thread(sys.stdin.readline)
-    print("ended", flush=True)
+    os.write(1, b"ended\\n")
 
 async def main():
     async with AsyncClient(sys.argv[1]) as client:
         await client.worker("letters", handle, concurrency=2).run()
-    print("stopped", flush=True)
+    os.write(1, b"stopped\\n")
 
 asyncio.run(main())
 """,
     "sync": """
-import sys
+import os, sys
 from fila import Client
 
 def handle(message):
-    print("begun", flush=True)
+    os.write(1, b"begun\\n")
     sys.stdin.readline()
-    print("ended", flush=True)
+    os.write(1, b"ended\\n")
 
 with Client(sys.argv[1]) as client:
     client.worker("letters", handle, concurrency=2).run()
-print("stopped", flush=True)
+os.write(1, b"stopped\\n")
 """,
 }
 
