@@ -568,6 +568,24 @@ async def test_closing_is_no_reason_for_a_warning(client, caplog):
 
 
 @with_broker
+async def test_closing_does_not_wait_for_a_broker_that_is_away(face, broker):
+    """There is nobody to take leave of, and nothing in doubt."""
+    async with client_of(face, broker.address) as client:
+        await client.create_queue("orders")
+        consumer = client.consume("orders")
+        await client.enqueue("orders", None, b"x")
+        await (await anext(consumer)).ack().durable()
+        waiting = asyncio.ensure_future(anext(consumer, None))
+        await asyncio.to_thread(broker.stop)
+
+        async with asyncio.timeout(limits.STREAM_CLOSE_TIMEOUT_SECONDS / 2):
+            await consumer.aclose()
+            await client.close()
+
+        assert await waiting is None
+
+
+@with_broker
 async def test_nobody_listens(face, broker):
     """Connecting says so, at once."""
     connected = await FACES[face].connect(broker.address)

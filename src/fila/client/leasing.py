@@ -9,7 +9,7 @@ from fila.client.messages import BaseMessage, Settle
 from fila.client.streams import wait_for
 from fila.client.waiting import Pending
 from fila.errors import FilaError, MessageNotFoundError
-from fila.limits import LEASE_MESSAGES_MAX
+from fila.limits import LEASE_MESSAGES_MAX, STREAM_CLOSE_TIMEOUT_SECONDS
 from fila.wire.status import error_of
 from fila.wire.v1.service_pb2 import SettleResult
 
@@ -61,10 +61,10 @@ class UnarySettler:
         return settlement
 
     async def drain(self) -> None:
-        """Wait until all that was gathered is answered."""
+        """Wait until all that was gathered is answered, but not for long where the broker is away."""
         self._send()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=STREAM_CLOSE_TIMEOUT_SECONDS)
 
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, {}

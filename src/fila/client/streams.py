@@ -165,11 +165,18 @@ class Session(Generic[RequestT, ResponseT]):
         self._name = name
         self._pump: Pump[RequestT, ResponseT] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._was_lost = False
 
     @property
     def has_begun(self) -> bool:
         """Whether it was started."""
         return self._task is not None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a stream was lost and the broker is not back yet: there is nobody to take leave of."""
+        pump = self._pump
+        return self._was_lost and (pump is None or not pump.has_answered)
 
     def start(self) -> None:
         """Open the stream."""
@@ -188,7 +195,7 @@ class Session(Generic[RequestT, ResponseT]):
             return
         self.wake()
         try:
-            await asyncio.wait([task], timeout=timeout_seconds)
+            await asyncio.wait([task], timeout=0 if self.is_away else timeout_seconds)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -223,6 +230,7 @@ class Session(Generic[RequestT, ResponseT]):
                 patience_seconds is not None and patience_seconds <= 0
             ):
                 return error
+            self._was_lost = True
             self._end.on_lost(error)
             if self._end.is_leaving:
                 return error

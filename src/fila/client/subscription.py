@@ -14,6 +14,7 @@ from typing import Generic
 from fila.client.connection import Connection
 from fila.client.deliveries import Adrift, DeliveredT, DeliveriesCore
 from fila.client.frame import Frame, Places
+from fila.client.late import LateAcks
 from fila.client.leasing import UnarySettlement, UnarySettler
 from fila.client.messages import Delivered, Settle
 from fila.client.streams import Session
@@ -33,7 +34,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         queue: str,
         *,
         message_type: type[DeliveredT],
-        prefetch: int,
+        prefetch: int | None,
         prefetch_bytes: int,
         settler: UnarySettler,
         running: "set[Subscription[DeliveredT]]",
@@ -53,6 +54,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         self._lingering = False
         self._closing: asyncio.Task[None] | None = None
         self._adrift: set[asyncio.Task[None]] = set()
+        self._late_acks = LateAcks(queue)
         self._session: Session[SubscribeRequest, SubscribeResponse] = Session(
             connection,
             # The channel opens with the stream.
@@ -89,7 +91,7 @@ class Subscription(ABC, Generic[DeliveredT]):
     def settle_by_id(self, message: Delivered, action: Settle, argument: str | int) -> UnarySettlement:
         """Settle what a lost stream had brought."""
         settlement = self._settler.settle_leased(message, action, argument)
-        if action is not Settle.EXTEND:
+        if action is Settle.ACK:
             settlement.waiters.append(_Reporter(self, settlement))
         return settlement
 
@@ -134,7 +136,8 @@ class Subscription(ABC, Generic[DeliveredT]):
             self._start_adrift(self._release_by_id(places))
         await self._settler.drain()
         if self._adrift:
-            await asyncio.wait(self._adrift)
+            # Where the broker does not come back in time, the leases run out.
+            await asyncio.wait(self._adrift, timeout=limits.STREAM_CLOSE_TIMEOUT_SECONDS)
         self._running.discard(self)
 
     def _close_when_idle(self) -> None:
@@ -168,8 +171,9 @@ class Subscription(ABC, Generic[DeliveredT]):
                 self._session.wake()
         if response.stopping:
             self._session.wake()
-        if response.settled.refused:
-            self._report(sum(sum(refused.runs.counts) or 1 for refused in response.settled.refused))
+        if self.core.late_acks:
+            late, self.core.late_acks = self.core.late_acks, 0
+            self._late_acks.add(late)
         self.notify()
 
     def on_lost(self, error: FilaError) -> None:
@@ -196,6 +200,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self._late_acks.close()
         self.notify()
 
     # --- what a lost stream leaves ---
@@ -257,17 +262,10 @@ class Subscription(ABC, Generic[DeliveredT]):
             self.core.resolve(frame, error)
         self.notify()
 
-    def _report(self, count: int) -> None:
-        logger.warning(
-            "of %r, %d messages were settled when their leases had ended: they are delivered again",
-            self.queue,
-            count,
-        )
-
     def report_settlement(self, error: FilaError) -> None:
         """Hear that an ack that nobody may wait for was refused."""
         if isinstance(error, MessageNotFoundError):
-            self._report(1)
+            self._late_acks.add(1)
         else:
             logger.warning("a message of %r could not be settled: %s", self.queue, error)
 
