@@ -364,7 +364,9 @@ end
 
 local function describe(problem)
   -- A place in our own code says nothing to the author of a script.
-  if type(problem) == "string" then return (gsub(sub(problem, 1, ERROR_BYTES_MAX), "^sandbox:%d+: ", "")) end
+  if type(problem) == "string" then
+    return (gsub(gsub(sub(problem, 1, ERROR_BYTES_MAX), "^sandbox:%d+: ", ""), "^driver:%d+: ", ""))
+  end
   if type(problem) == "number" then return tostring(problem) end
   return "the error is a " .. type(problem)
 end
@@ -395,7 +397,6 @@ local function fail(problem, blank_one)
   blank_one(current)
   if phase == "body" then
     -- Whoever sent it is to blame, and not the script.
-    problem = describe(problem)
     note("message", 0, find(problem, "^driver:") and MALFORMED or problem)
     return nil
   end

@@ -166,6 +166,8 @@ class Script:
         if problem is not None:
             self.discard()
             text, line = describe(spec.hook, *problem)
+            if text == "out of time":
+                text = f"it did not end within {spec.timeout_ms} ms"
             raise InvalidArgumentError(
                 f"{spec.hook}, line {line}: {text}" if line else f"{spec.hook}: {text}"
             )
