@@ -171,7 +171,14 @@ PRODUCER_BATCHES_IN_FLIGHT = 8
 # What a producer holds in memory: its batches in flight, and more than as much again in the making.
 PRODUCER_MESSAGES_HELD_MAX = 10_000
 PRODUCER_BYTES_HELD_MAX = 16 * MIB
-# What a consumer leases ahead of its loop: two frames of acks, so that one delivery travels while the other is worked on. More gains
+# Acks that came too late are logged together when they come within so long.
+LATE_ACKS_LOG_SECONDS = 10.0
+# What a consumer leases ahead follows the pace of its loop: so much work. A round trip takes about a millisecond, and with a tenth of
+# a second of work ahead a message that may overtake is hardly held up.
+WINDOW_SECONDS = 0.1
+# What waits for longer goes back: the loop has become slower than it was.
+WINDOW_STALE_SECONDS = 1.0
+# The most that a consumer leases ahead of its loop: two frames of acks, so that one delivery travels while the other is worked on. More gains
 # nothing; with frames and all half as large, the loop is a quarter slower.
 PREFETCH_MESSAGES = 2 * ACKS_FRAME_MESSAGES
 PREFETCH_BYTES = 8 * MIB

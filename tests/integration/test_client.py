@@ -146,7 +146,7 @@ async def test_producer_of_an_unknown_queue_says_so(client):
         await receipt
     with pytest.raises(QueueNotFoundError, match="missing"):
         await producer.close()
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         producer.send(b"x")
 
 
@@ -166,7 +166,7 @@ async def test_ack_is_durable_when_awaited(client):
     async with client.consume("orders") as consumer:
         messages = [await anext(consumer) for _ in range(300)]
 
-        await asyncio.gather(*(message.ack() for message in reversed(messages)))
+        await asyncio.gather(*(message.ack().durable() for message in reversed(messages)))
 
         stats = await client.stats("orders")
         assert (stats.depth, stats.in_flight) == (0, 0)
@@ -439,7 +439,7 @@ async def test_closed_client_says_so(client):
 
     await other.close()
 
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         await other.list_queues()
     with pytest.raises(StopAsyncIteration):
         await anext(consumer)
@@ -473,7 +473,7 @@ async def test_closing_the_client_flushes_its_producers(client):
     await other.close()
 
     assert (await client.stats("orders")).depth == len(receipts)
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         producer.send(b"y")
 
 

@@ -4,6 +4,7 @@ One channel to one broker. Messages in bulk travel on the streams of `producer` 
 calls, each with a deadline.
 """
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -79,7 +80,7 @@ class AsyncClient(Context):
             parsed, ca_file=ca_file, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds
         )
         self._closed = False
-        self._settler = UnarySettler(self._settle_by_id)
+        self._settler = UnarySettler(self._settle_by_id, self._connection.may_return)
         self._inside = Inside(self._connection, self._settler, set(), set())
 
     # --- connection ---
@@ -115,10 +116,13 @@ class AsyncClient(Context):
             return
         try:
             await self._settler.drain()
-            for subscription in list(self._inside.subscriptions):
-                await subscription.close()
-            for stream in list(self._inside.producers):
-                await stream.close()
+            # Together: one that is refused, or that waits, is not at the expense of the others.
+            ends: list[Awaitable[None]] = [each.close() for each in self._inside.subscriptions]
+            ends += [each.close() for each in self._inside.producers]
+            results = await asyncio.gather(*ends, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
         finally:
             self._closed = True
             await self._connection.close()
@@ -171,13 +175,14 @@ class AsyncClient(Context):
         self,
         queue: str,
         *,
-        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch: int | None = None,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> Consumer:
         """Return the messages of a queue: `async for message in client.consume(queue)`.
 
-        Up to `prefetch` messages are leased ahead, so that the loop does not wait for the network; those that the
-        loop has not reached go back when it ends. Awaiting it first, as in `consumer = await client.consume(queue)`,
+        What about a tenth of a second of the loop's work is leased ahead, so that it does not wait for the network; with
+        `prefetch`, what it holds is that many messages, whatever its pace. What the loop has not reached goes back when it
+        ends. Awaiting it first, as in `consumer = await client.consume(queue)`,
         finds out at once whether there is such a queue.
         """
         check_prefetch(prefetch, prefetch_bytes)
@@ -326,9 +331,9 @@ def inside(client: AsyncClient) -> Inside:
     return client._inside  # noqa: SLF001 - it is no part of what users see
 
 
-def check_prefetch(prefetch: int, prefetch_bytes: int) -> None:
+def check_prefetch(prefetch: int | None, prefetch_bytes: int) -> None:
     """Raise InvalidArgumentError for what no stream may hold."""
-    if not 1 <= prefetch <= limits.CREDIT_MESSAGES_MAX:
+    if prefetch is not None and not 1 <= prefetch <= limits.CREDIT_MESSAGES_MAX:
         raise InvalidArgumentError(f"prefetch {prefetch} is not in 1 to {limits.CREDIT_MESSAGES_MAX:,}")
     if not 1 <= prefetch_bytes <= limits.CREDIT_BYTES_MAX:
         raise InvalidArgumentError(

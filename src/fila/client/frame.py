@@ -67,6 +67,16 @@ class Frame(Pending):
     def _places(self, runs: RunsBuilder) -> list[Places]:
         return [(self.helds[epoch], position, count) for epoch, position, count in runs.runs()]
 
+    def refused_acks(self) -> int:
+        """Count the acks among what was refused: messages that were worked on and come again."""
+        acks = self.ack.runs()
+        return sum(
+            max(0, min(start + count, position + length) - max(start, position))
+            for epoch, start, count, _ in self.refused
+            for ack_epoch, position, length in acks
+            if ack_epoch == epoch
+        )
+
     def outcome(self, epoch: int, position: int) -> FilaError | None:
         """Return why the settlement of one message failed, or None if it is durable."""
         if self.error is not None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Generic
 
+from fila import limits
 from fila.client.connection import Connection
 from fila.client.deliveries import Adrift, DeliveredT, DeliveriesCore
 from fila.client.frame import Frame, Places
@@ -90,7 +91,7 @@ class Subscription(ABC, Generic[DeliveredT]):
 
     def settle_by_id(self, message: Delivered, action: Settle, argument: str | int) -> UnarySettlement:
         """Settle what a lost stream had brought."""
-        settlement = self._settler.settle_leased(message, action, argument)
+        settlement = self._settler.settle_leased(message, action, argument, message.held.expires_at)
         if action is Settle.ACK:
             settlement.waiters.append(_Reporter(self, settlement))
         return settlement
@@ -99,7 +100,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         """Extend what is held and more than half through its lease."""
         with self.lock:
             _, adrift = self.core.keep_alive(monotonic())
-        for places, timeout_ms in adrift:
+        for timeout_ms, places in adrift.items():
             self._start_adrift(self._extend_by_id(places, timeout_ms))
         self._session.wake()
 
@@ -212,17 +213,10 @@ class Subscription(ABC, Generic[DeliveredT]):
 
     async def _settle_adrift(self, adrift: Adrift) -> None:
         try:
-            if adrift.waiting:
-                await self._by_id(Settle.RELEASE, "", adrift.waiting)
             for frame in adrift.frames:
-                too_late = 0
                 for action, argument, places in frame.settlements():
-                    refused = await self._by_id(action, argument, places)
-                    frame.refused += refused
-                    # What was to go back and has gone back already is no loss.
-                    too_late += 0 if action is Settle.RELEASE else len(refused)
-                if too_late:
-                    self._report(too_late)
+                    frame.refused += await self._by_id(action, argument, places)
+                self._late_acks.add(frame.refused_acks())
                 self._resolve(frame, None)
         except FilaError as error:
             logger.warning(
@@ -231,17 +225,19 @@ class Subscription(ABC, Generic[DeliveredT]):
             for frame in adrift.frames:
                 if not frame.done:
                     self._resolve(frame, error)
+        await self._release_by_id(adrift.waiting)
 
-    async def _extend_by_id(self, places: Places, timeout_ms: int) -> None:
+    async def _extend_by_id(self, places: list[Places], timeout_ms: int) -> None:
         try:
-            await self._by_id(Settle.EXTEND, timeout_ms, [places])
+            await self._by_id(Settle.EXTEND, timeout_ms, places)
         except FilaError as error:
             logger.warning("leases of %r could not be extended: %s", self.queue, error)
 
     async def _release_by_id(self, places: list[Places]) -> None:
         # Where it fails, the leases run out.
         with suppress(FilaError):
-            await self._by_id(Settle.RELEASE, "", places)
+            if places:
+                await self._by_id(Settle.RELEASE, "", places)
 
     async def _by_id(
         self, action: Settle, argument: str | int, places: list[Places]
@@ -250,7 +246,8 @@ class Subscription(ABC, Generic[DeliveredT]):
         each = [(held, position) for held, first, count in places for position in range(first, first + count)]
         ids = [held.message_id(position) for held, position in each]
         epochs = [held.epoch for held, _ in each]
-        errors = await self._settler.settle((self.queue, action, argument), ids, epochs)
+        lives_until = max(held.expires_at for held, _, _ in places)
+        errors = await self._settler.settle((self.queue, action, argument), ids, epochs, lives_until)
         return [
             (held.epoch, position, 1, error.message)
             for (held, position), error in zip(each, errors, strict=True)

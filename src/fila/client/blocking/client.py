@@ -42,7 +42,7 @@ class Client(SyncContext):
             addr, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds, ca_file=ca_file
         )
         self.addr = self._client.addr
-        self._portal = Portal(f"fila-client-{self.addr}")
+        self._portal = Portal(f"fila-client-{self.addr}", timeout_seconds=timeout_seconds)
         self._inside = inside(self._client)
         self._settler = SyncLeaseSettler(self._portal, self._inside.settler)
         # Also when it is forgotten, and at the end of the process.
@@ -101,21 +101,25 @@ class Client(SyncContext):
         """Enqueue many messages in one call; each is taken or refused by itself."""
         return self._portal.run(self._client.enqueue_batch(queue, messages))
 
-    def producer(self, queue: str, *, repeat: bool = True) -> SyncProducer:
+    def producer(
+        self,
+        queue: str,
+        *,
+        repeat: bool = True,
+        delivery_seconds: float = limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS,
+    ) -> SyncProducer:
         """Return a producer that batches by itself; use it as `with client.producer(queue) as producer`.
 
         What has no receipt when the connection is lost is sent again, and may then be in the queue twice. With
-        `repeat=False` it fails with OutcomeUnknownError instead.
+        `repeat=False` it fails with OutcomeUnknownError instead. So does what has no receipt after `delivery_seconds`.
         """
-        changed = threading.Condition(threading.Lock())
-        stream = self._inside.producer_stream(queue, repeat=repeat, lock=changed)
-
-        def tell() -> None:
-            with changed:
-                changed.notify_all()
-
-        stream.tell = tell
-        return SyncProducer(self._portal, stream, changed)
+        self._portal.check()
+        lock = threading.Lock()
+        return SyncProducer(
+            self._portal,
+            self._inside.producer_stream(queue, repeat=repeat, delivery_seconds=delivery_seconds, lock=lock),
+            lock,
+        )
 
     # --- consuming ---
 
@@ -123,13 +127,14 @@ class Client(SyncContext):
         self,
         queue: str,
         *,
-        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch: int | None = None,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> SyncConsumer:
         """Return the messages of a queue: `for message in client.consume(queue)`.
 
-        Up to `prefetch` messages are leased ahead, so that the loop does not wait for the network; those that the
-        loop has not reached go back when it ends.
+        What about a tenth of a second of the loop's work is leased ahead, so that it does not wait for the network; with
+        `prefetch`, what it holds is that many messages, whatever its pace. What the loop has not reached goes back when it
+        ends.
         """
         check_prefetch(prefetch, prefetch_bytes)
         self._portal.check()
