@@ -22,7 +22,9 @@ ADD = st.tuples(
     st.sampled_from([None, "acme", "umbrella", "default"]),
     st.sampled_from([None, 1, 4]),
 )
-QUIET = st.one_of(ADD, ADD, st.just(("write",)), st.just(("receipt",)), st.just(("refuse",)))
+# As many as make several batches, each with its frame if it may have one.
+FLOOD = st.tuples(st.just("flood"), st.integers(4, 16))
+QUIET = st.one_of(ADD, FLOOD, st.just(("write",)), st.just(("receipt",)), st.just(("refuse",)))
 TROUBLE = st.one_of(
     # So many of the unanswered batches were stored before it.
     st.tuples(st.just("lose"), st.integers(0, BATCHES_IN_FLIGHT)),
@@ -82,7 +84,9 @@ class BrokerModel:
         )
 
     def store_unanswered(self, number):
-        """Store some batches whose receipts will not arrive."""
+        """Store some batches whose receipts will not arrive, unless nothing is taken any more."""
+        if self.refuses:
+            return
         for _, messages in self.unanswered[:number]:
             self.stored += messages
             self.unreceipted.update(messages)
@@ -144,6 +148,11 @@ class History:
         assert had_room
         message = (payload, key or "default", weight or 1)
         self.sent.append((batch, batch.count - 1, message, self.core.bytes_held - held))
+
+    def flood(self, number):
+        for _ in range(number):
+            self.add(number, None, None)
+            self.write()
 
     def write(self):
         request = next_request(self.core)
@@ -230,7 +239,7 @@ def test_nothing_lost_nothing_reordered_memory_bounded(steps):
     assert [message for message in history.broker.stored if message not in unknown] == taken
 
 
-@settings(max_examples=300)
+@settings(max_examples=500)
 @given(steps=st.lists(st.one_of(QUIET, QUIET, TROUBLE), max_size=120), repeat=st.booleans())
 def test_lost_streams_lose_nothing_and_reorder_nothing(steps, repeat):
     """Streams are lost, brokers stop, disks fail, batches are not taken, time runs out.
