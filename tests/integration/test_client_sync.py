@@ -11,7 +11,7 @@ import pytest
 
 import fila.testing
 from fila import Client
-from fila.errors import MessageNotFoundError, QueueNotFoundError, UnavailableError
+from fila.errors import ClosedError, MessageNotFoundError, QueueNotFoundError, UnavailableError
 
 # Far more than anything here takes.
 TIMEOUT_SECONDS = 30
@@ -142,7 +142,7 @@ def test_send_that_waits_ends_when_the_producer_does(client, broker):
 
         with pytest.raises(QueueNotFoundError), producer:
             producer.send(b"x").result()
-        with pytest.raises(UnavailableError, match="closed"):
+        with pytest.raises(ClosedError, match="closed"):
             producer.send(b"x")
 
 
@@ -270,9 +270,9 @@ def test_no_thread_is_left_after_a_close(broker):
         client.close()
 
     assert threads_of_clients() == before
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         client.list_queues()
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         client.consume("orders")
 
 

@@ -12,7 +12,10 @@ from grpc import aio
 from fila.client.address import Address
 from fila.client.backoff import Backoff
 from fila.client.channel import open_channel
+from fila.client.reach import failure_of
 from fila.errors import (
+    Absence,
+    ClosedError,
     Code,
     FilaError,
     NotFoundError,
@@ -21,7 +24,6 @@ from fila.errors import (
     RPCError,
     UnavailableError,
 )
-from fila.wire.status import error_of_call
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
 from fila.wire.v1.service_pb2 import ProduceResponse
 from fila.wire.v1.service_pb2_grpc import FilaServiceStub
@@ -37,8 +39,6 @@ logger = logging.getLogger("fila.client")
 
 _READY = grpc.ChannelConnectivity.READY
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-# What gRPC's account of a call begins with when there was no connection to send it on.
-_NOT_SENT = ("failed to connect to all addresses", "errors resolving ")
 
 
 class Method(Protocol[RequestT_contra, ResponseT_co]):
@@ -74,6 +74,18 @@ class Connection:
         self._channel: aio.Channel | None = None
         self._answered = False
         self._closed = False
+        # A channel belongs to the event loop that it was opened in.
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed here."""
+        return self._closed
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the event loop that it belongs to has ended."""
+        return self._loop is not None and self._loop.is_closed()
 
     @property
     def service(self) -> "FilaServiceAsyncStub":
@@ -98,13 +110,21 @@ class Connection:
 
     def _open(self) -> aio.Channel:
         if self._closed:
-            raise UnavailableError("the client is closed")
+            raise ClosedError("the client is closed: make another")
+        loop = asyncio.get_running_loop()
         if self._channel is None:
             self._check_process()
+            self._loop = loop
             self._channel = open_channel(self.address, ca_file=self._ca_file)
             service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
             admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
             self._service, self._admin = service, admin
+        elif loop is not self._loop:
+            raise RPCError(
+                "this client was first used in another event loop, and belongs to that: make a client in each loop, "
+                "as with `async with AsyncClient(...)` within what asyncio.run runs",
+                Code.FAILED_PRECONDITION,
+            )
         return self._channel
 
     @staticmethod
@@ -124,7 +144,7 @@ class Connection:
     async def close(self) -> None:
         """End the channel; whoever waits for it is told."""
         self._closed = True
-        if self._channel is not None:
+        if self._channel is not None and not self.is_stranded:
             await self._channel.close()
 
     def answered(self) -> None:
@@ -151,14 +171,29 @@ class Connection:
             async with asyncio.timeout(timeout_seconds):
                 while state is not _READY:
                     if self._closed or state is grpc.ChannelConnectivity.SHUTDOWN:
-                        raise UnavailableError("the client is closed")
+                        raise ClosedError("the client is closed: make another")
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise UnavailableError(
                 f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds",
                 not_done=True,
+                absence=Absence.NOBODY,
             ) from None
+
+    def failure_of(
+        self, error: grpc.RpcError, *, not_found: type[NotFoundError] = QueueNotFoundError
+    ) -> FilaError:
+        """Return what a failed call or stream of this connection stands for."""
+        return failure_of(error, self.address, not_found=not_found)
+
+    def _late(self, request: object, timeout_seconds: float) -> RPCError:
+        name = type(request).__name__.removesuffix("Request")
+        return RPCError(
+            f"the broker at {self.address} did not answer {name} within {timeout_seconds:g} seconds: "
+            "try again, give the client a longer timeout_seconds, or look at the broker's log",
+            Code.DEADLINE_EXCEEDED,
+        )
 
     def _patience_seconds(self, left_seconds: float) -> float:
         bound = left_seconds if self.reconnect_seconds is None else self.reconnect_seconds
@@ -187,20 +222,22 @@ class Connection:
                 response = await method(request, timeout=max(0.001, deadline - loop.time()))
             except grpc.RpcError as rpc_error:
                 status = rpc_error.code()
-                error = error_of_call(rpc_error, not_found=not_found)
+                error = self.failure_of(rpc_error, not_found=not_found)
+                if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    error = self._late(request, self._timeout_seconds + wait_seconds)
+                # Where the sentence is our own or the broker's, gRPC's account adds nothing.
+                cause = rpc_error if type(error) is RPCError and status not in _LOST else None
                 if status not in _LOST:
-                    self._answered = True
-                    raise error from rpc_error
-                if isinstance(error, UnavailableError) and (rpc_error.details() or "").startswith(_NOT_SENT):
-                    error.not_done = True
+                    self._answered = self._answered or not isinstance(error, UnavailableError)
+                    raise error from cause
                 delay_seconds = backoff.next_seconds()
                 late = loop.time() + delay_seconds >= deadline
                 if not (repeat or error.not_done):
                     raise OutcomeUnknownError(
                         f"{error.message}; what was asked for may be done or not"
-                    ) from rpc_error
+                    ) from None
                 if late or not self.may_return(error):
-                    raise error from rpc_error
+                    raise error from None
             else:
                 self._answered = True
                 return response

@@ -12,8 +12,7 @@ from fila import limits
 from fila.client.backoff import Backoff
 from fila.client.connection import Connection
 from fila.client.waiting import Pending
-from fila.errors import Code, FilaError, QueueNotFoundError, RPCError, UnavailableError
-from fila.wire.status import error_of_call
+from fila.errors import Absence, ClosedError, Code, FilaError, OutcomeUnknownError, RPCError, UnavailableError
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -31,9 +30,18 @@ def wait_for(pending: Pending) -> Generator[Any, None, None]:
         yield from future
 
 
-async def until(pending: Pending) -> None:
-    """Wait until it has happened, as a coroutine."""
-    await _Until(pending)
+async def until(pending: Pending, timeout_seconds: float | None = None) -> None:
+    """Wait until it has happened, as a coroutine. Raises OutcomeUnknownError after `timeout_seconds`."""
+    if timeout_seconds is None or pending.done:
+        await _Until(pending)
+        return
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await _Until(pending)
+    except TimeoutError:
+        raise OutcomeUnknownError(
+            f"the broker has not answered within {timeout_seconds:g} seconds; what was asked for may be done or not"
+        ) from None
 
 
 class _Until:
@@ -73,12 +81,11 @@ class Pump(Generic[RequestT, ResponseT]):
         self,
         call: "aio.StreamStreamCall[RequestT, ResponseT]",
         end: End[RequestT, ResponseT],
-        answered: Callable[[], None],
+        connection: Connection,
     ) -> None:
         self._call = call
         self._end = end
-        # Told of the first response.
-        self._answered = answered
+        self._connection = connection
         self._idle: asyncio.Future[None] | None = None
         self._failure: FilaError | None = None
         self.has_answered = False
@@ -131,20 +138,20 @@ class Pump(Generic[RequestT, ResponseT]):
             while True:
                 response = await self._call.read()
                 if response is aio.EOF:
-                    return UnavailableError("the broker ended the stream")
+                    return UnavailableError("the broker ended the stream", absence=Absence.LOST)
                 if not self.has_answered:
                     self.has_answered = True
-                    self._answered()
+                    self._connection.answered()
                 # What is not EOF is a response; the stubs do not say so.
                 self._end.on_response(cast("ResponseT", response))
         except grpc.RpcError as rpc_error:
-            return error_of_call(rpc_error, not_found=QueueNotFoundError)
+            return self._connection.failure_of(rpc_error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # By us, or by grpc because the call was cancelled.
-            return self._failure or UnavailableError("the stream is closed")
+            return self._failure or UnavailableError("the stream is closed", absence=Absence.LOST)
         except FilaError as protocol_error:
             return protocol_error
 
@@ -188,6 +195,12 @@ class Session(Generic[RequestT, ResponseT]):
         if pump is not None:
             pump.wake()
 
+    def cut(self) -> None:
+        """End the stream that is open at once, as if the connection were lost."""
+        pump = self._pump
+        if pump is not None:
+            pump.cut()
+
     async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
         """Wait until our end, which is leaving, has been answered; cut the stream after a time."""
         task = self._task
@@ -201,7 +214,7 @@ class Session(Generic[RequestT, ResponseT]):
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
-        error: FilaError = UnavailableError("the stream is closed")
+        error: FilaError = ClosedError("the stream is closed")
         try:
             error = await self._carry_on()
         except FilaError as failure:
@@ -217,8 +230,10 @@ class Session(Generic[RequestT, ResponseT]):
         lost_at: float | None = None
         while True:
             await self._connection.ready(self._patience_seconds(lost_at))
-            self._pump = Pump(self._open_call(), self._end, self._connection.answered)
+            self._pump = Pump(self._open_call(), self._end, self._connection)
             error = await self._pump.run()
+            if self._connection.is_closed and isinstance(error, UnavailableError):
+                return ClosedError("the client is closed: make another")
             if self._pump.has_answered:
                 if lost_at is not None:
                     logger.info("%s is connected again", self._name)

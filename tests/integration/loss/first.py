@@ -1,6 +1,6 @@
 """What a client does first, and loses while it connects: whoever connects is told at once, or has what it wants."""
 
-from fila.errors import UnavailableError
+from fila.errors import OutcomeUnknownError, UnavailableError
 
 
 async def connect(scene):
@@ -39,7 +39,7 @@ async def first_producer(scene):
     for receipt in receipts:
         try:
             ids.append(await receipt)
-        except UnavailableError:
+        except (UnavailableError, OutcomeUnknownError):
             assert not scene.goes_on
     await producer.abort()
     assert set(ids) <= {message.id for message in await scene.stored()}

@@ -39,7 +39,7 @@ class Scene:
         """Return what a call that may not be repeated returned, or None if its connection was lost."""
         try:
             return await call
-        except UnavailableError as error:
+        except (UnavailableError, OutcomeUnknownError) as error:
             lost = error
         assert not self.goes_on, f"nothing was lost: {lost!r}"
         # What is in doubt says so.
