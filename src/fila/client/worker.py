@@ -10,7 +10,7 @@ from fila import limits
 from fila.client.consumer import Consumer
 from fila.client.messages import Message
 from fila.client.signals import stopping_on_signals
-from fila.errors import InvalidArgumentError, MessageNotFoundError
+from fila.errors import FilaError, InvalidArgumentError, MessageNotFoundError
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
@@ -40,11 +40,14 @@ class Worker:
         self._drain_seconds = drain_seconds
         self._consumer: Consumer | None = None
         self._in_work: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(concurrency)
         self._is_stopping = False
 
     def stop(self) -> None:
         """Begin nothing new; `run` returns when the handlers have ended. To be called in the event loop's thread."""
         self._is_stopping = True
+        # For the one who waits for a handler to end before it takes the next message.
+        self._slots.release()
         if self._consumer is not None:
             self._consumer.stop()
 
@@ -64,46 +67,68 @@ class Worker:
                 self._consumer = consumer
                 keeper = asyncio.create_task(keep_alive(consumer))
                 try:
-                    await self._take(consumer)
-                finally:
+                    try:
+                        await self._take(consumer)
+                    finally:
+                        # Whatever ended it: what was not begun is not kept from others while the handlers end.
+                        consumer.stop()
                     await self._drain()
+                except FilaError:
+                    await self._drain()
+                    raise
+                finally:
+                    await self._cancel()
                     keeper.cancel()
 
     async def _take(self, consumer: Consumer) -> None:
         """Begin a handler for each message, until there are no more."""
-        slots = asyncio.Semaphore(self._concurrency)
-        while not self._is_stopping:
-            await slots.acquire()
-            message = await anext(consumer, None)
+        while True:
+            await self._slots.acquire()
+            message = None if self._is_stopping else await anext(consumer, None)
             if message is None:
                 return
             task = asyncio.create_task(self._work(message))
             self._in_work.add(task)
             task.add_done_callback(self._in_work.discard)
-            task.add_done_callback(lambda _: slots.release())
+            task.add_done_callback(lambda _: self._slots.release())
 
     async def _work(self, message: Message) -> None:
         try:
             await self._handler(message)
-        except Exception as error:
-            logger.warning("the handler failed on %r", message, exc_info=True)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # By us: the message goes back when the stream ends.
+                raise
+            await self._failed(message, error)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is the broker's to know
+            await self._failed(message, error)
+        except BaseException:
+            # The program is to end; the message is not to blame.
             with suppress(MessageNotFoundError):
-                await message.nack(error_text(error))
+                message.release()
+            raise
         else:
             # Settled by the handler itself: then that counts.
             with suppress(MessageNotFoundError):
                 await message.ack()
 
+    async def _failed(self, message: Message, error: BaseException) -> None:
+        logger.warning("the handler failed on %r", message, exc_info=error)
+        with suppress(MessageNotFoundError):
+            await message.nack(error_text(error))
+
     async def _drain(self) -> None:
-        """Let the handlers end, and cancel those that take too long, or all if we are cancelled ourselves."""
-        try:
-            if self._in_work:
-                await asyncio.wait(self._in_work, timeout=self._drain_seconds)
-        finally:
-            left = list(self._in_work)
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+        """Let the handlers end, for as long as they may take."""
+        if self._in_work:
+            await asyncio.wait(self._in_work, timeout=self._drain_seconds)
+
+    async def _cancel(self) -> None:
+        """Cancel the handlers that are left."""
+        left = list(self._in_work)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 class Kept(Protocol):
