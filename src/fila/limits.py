@@ -146,6 +146,8 @@ PING_INTERVAL_MS_MIN = 5_000
 # How long a unary call may take unless its caller says otherwise: a commit takes milliseconds, a broker that opens its store
 # again some seconds.
 CALL_TIMEOUT_SECONDS = 30.0
+# What may be written for any of these times: longer is a mistaken unit, and no timer takes infinity.
+WAIT_SECONDS_MAX = 366 * 24 * 3600.0
 # How long the broker may take to confirm what was sent last, before the stream is cut: longer than it takes to drain.
 STREAM_CLOSE_TIMEOUT_SECONDS = 10.0
 # Between attempts to reach a broker that was there: a restart takes a second or two, and thousands may wait for it.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 import grpc
 from grpc import aio
 
+from fila import limits
 from fila.client.address import Address
 from fila.client.backoff import Backoff
 from fila.client.channel import open_channel
@@ -70,12 +71,22 @@ class Connection:
         self.address = address
         self.reconnect_seconds = reconnect_seconds
         self._ca_file = ca_file
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._channel: aio.Channel | None = None
         self._answered = False
         self._closed = False
         # A channel belongs to the event loop that it was opened in.
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def close_seconds(self) -> float:
+        """How long the broker may take to answer what ends a stream."""
+        return min(limits.STREAM_CLOSE_TIMEOUT_SECONDS, self.timeout_seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a channel that has to be closed."""
+        return self._channel is not None and not self._closed
 
     @property
     def is_closed(self) -> bool:
@@ -213,7 +224,7 @@ class Connection:
         `repeat`: to do it twice does what doing it once does. Otherwise a lost answer raises OutcomeUnknownError.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_seconds + wait_seconds
+        deadline = loop.time() + self.timeout_seconds + wait_seconds
         backoff = Backoff()
         while True:
             if self._answered:
@@ -224,7 +235,7 @@ class Connection:
                 status = rpc_error.code()
                 error = self.failure_of(rpc_error, not_found=not_found)
                 if status is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    error = self._late(request, self._timeout_seconds + wait_seconds)
+                    error = self._late(request, self.timeout_seconds + wait_seconds)
                 # Where the sentence is our own or the broker's, gRPC's account adds nothing.
                 cause = rpc_error if type(error) is RPCError and status not in _LOST else None
                 if status not in _LOST:

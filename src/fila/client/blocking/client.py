@@ -12,14 +12,15 @@ from contextlib import suppress
 
 from fila import limits
 from fila.client import address
-from fila.client.aio import AsyncClient, check_prefetch, inside
+from fila.client.aio import AsyncClient, inside
+from fila.client.arguments import check_consume, check_worker_options
 from fila.client.blocking.consumer import SyncConsumer, SyncLeaseSettler, SyncSubscription
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal
 from fila.client.blocking.producer import SyncProducer
 from fila.client.blocking.worker import SyncHandler, SyncWorker
 from fila.client.messages import LeasedSyncMessage, SyncMessage
-from fila.client.values import EnqueueResult, NewMessage, QueueInfo, QueueStats
+from fila.client.values import Discipline, EnqueueResult, NewMessage, QueueInfo, QueueStats
 from fila.errors import LimitError
 
 
@@ -73,6 +74,9 @@ class Client(SyncContext):
     def close(self) -> None:
         """End all streams and the connection; what is not settled goes back, what was sent is flushed."""
         self._end()
+
+    def __repr__(self) -> str:
+        return f"<Client {self.addr}{'' if self._end.alive else ', closed'}>"
 
     def _leave(self, error: BaseException | None) -> None:
         self.close()
@@ -136,7 +140,7 @@ class Client(SyncContext):
         `prefetch`, what it holds is that many messages, whatever its pace. What the loop has not reached goes back when it
         ends.
         """
-        check_prefetch(prefetch, prefetch_bytes)
+        check_consume(queue, prefetch, prefetch_bytes)
         self._portal.check()
         subscription = SyncSubscription(
             self._portal,
@@ -158,6 +162,7 @@ class Client(SyncContext):
         drain_seconds: float = limits.WORKER_DRAIN_SECONDS,
     ) -> SyncWorker:
         """Return a worker that calls `handler` for each message, in `concurrency` threads: `worker.run()`."""
+        check_worker_options(queue, concurrency, drain_seconds)
         return SyncWorker(self, queue, handler, concurrency=concurrency, drain_seconds=drain_seconds)
 
     def lease(self, queue: str, max_messages: int = 1, wait_seconds: float = 0.0) -> list[SyncMessage]:
@@ -173,7 +178,7 @@ class Client(SyncContext):
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
         self._portal.run(self._client.ack(queue, message_id))
 
-    def nack(self, queue: str, message_id: str, error: str = "") -> None:
+    def nack(self, queue: str, message_id: str, error: str | BaseException = "") -> None:
         """Nack a message by its id, and say why; raises MessageNotFoundError if nobody has it leased."""
         self._portal.run(self._client.nack(queue, message_id, error))
 
@@ -188,13 +193,21 @@ class Client(SyncContext):
         name: str,
         *,
         visibility_timeout_ms: int | None = None,
-        discipline: str | None = None,
+        discipline: Discipline | None = None,
         quantum: int | None = None,
+        exist_ok: bool = False,
     ) -> None:
-        """Create a queue; raises QueueExistsError if there is one of that name."""
+        """Create a queue; raises QueueExistsError if there is one of that name.
+
+        With `exist_ok`, a queue of that name is left as it is, whatever its settings, and that is no error.
+        """
         self._portal.run(
             self._client.create_queue(
-                name, visibility_timeout_ms=visibility_timeout_ms, discipline=discipline, quantum=quantum
+                name,
+                visibility_timeout_ms=visibility_timeout_ms,
+                discipline=discipline,
+                quantum=quantum,
+                exist_ok=exist_ok,
             )
         )
 
