@@ -382,19 +382,34 @@ def test_message_that_nobody_could_send_expires_although_its_batch_is_open():
     assert next_request(core).messages.bodies == body_of(b"1")
 
 
-def test_batch_that_the_broker_may_still_answer_does_not_expire():
-    """Its receipt would have no batch to go to."""
+def test_batch_that_the_broker_does_not_answer_expires_with_its_stream():
+    """It is in doubt, its receipt is for nobody, and those behind it go out again on the next stream."""
     now = 0.0
-    core = BatchingCore("orders", clock=lambda: now)
-    batch = core.add(b"0")
+    core = BatchingCore("orders", batch_messages=1, clock=lambda: now)
+    silent = core.add(b"0")
     request = next_request(core)
-    now = 100.0
+    now = 5.0
+    behind = core.add(b"1")
+    next_request(core)
+    now = 10.0
 
-    core.expire(10.0)
+    assert core.expire(10.0)
 
-    assert not batch.done
+    assert type(silent.error) is OutcomeUnknownError
+    assert not behind.done
+    assert core.messages_held == 1
+    core.add(b"2")
+    assert core.next_frame() is None
     core.on_response(receipt(request))
-    assert batch.error is None
+    assert not behind.done
+
+    core.lost(UnavailableError("cut"))
+
+    again = next_request(core)
+    assert (again.sequence, again.queue, again.messages.bodies) == (1, "orders", body_of(b"1"))
+    assert not core.expire(10.0)
+    core.on_response(receipt(again))
+    assert behind.error is None
 
 
 def test_receipt_for_fewer_messages_is_no_receipt():

@@ -76,9 +76,14 @@ class StreamSettlement(Outcome):
             return _turn()
         return _AT_ONCE
 
-    async def durable(self) -> None:
-        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
-        await until(self.pending)
+    async def durable(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
+
+        Raises OutcomeUnknownError after `timeout_seconds`, or the client's if that is None.
+        """
+        await until(
+            self.pending, self._subscription.timeout_seconds if timeout_seconds is None else timeout_seconds
+        )
         self.check()
 
 

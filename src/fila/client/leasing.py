@@ -7,7 +7,7 @@ from typing import Any
 
 from fila.client.failures import again
 from fila.client.messages import BaseMessage, Settle
-from fila.client.streams import wait_for
+from fila.client.streams import until, wait_for
 from fila.client.waiting import Pending
 from fila.errors import FilaError, MessageNotFoundError
 from fila.limits import LEASE_MESSAGES_MAX, STREAM_CLOSE_TIMEOUT_SECONDS
@@ -38,8 +38,9 @@ class UnarySettlement(Pending):
         if self.error is not None:
             raise again(self.error)
 
-    async def durable(self) -> None:
-        """Wait for it as awaiting it does."""
+    async def durable(self, timeout_seconds: float | None = None) -> None:
+        """Wait for it as awaiting it does, for so long at most; the call itself is bounded too."""
+        await until(self, timeout_seconds)
         await self
 
     def outcome(self, _epoch: int, _position: int) -> FilaError | None:

@@ -8,7 +8,6 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 from grpc import aio
 
-from fila import limits
 from fila.client.backoff import Backoff
 from fila.client.connection import Connection
 from fila.client.waiting import Pending
@@ -173,6 +172,7 @@ class Session(Generic[RequestT, ResponseT]):
         self._pump: Pump[RequestT, ResponseT] | None = None
         self._task: asyncio.Task[None] | None = None
         self._was_lost = False
+        self._is_over = False
 
     @property
     def has_begun(self) -> bool:
@@ -188,6 +188,7 @@ class Session(Generic[RequestT, ResponseT]):
     def start(self) -> None:
         """Open the stream."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._over)
 
     def wake(self) -> None:
         """There may be something to write."""
@@ -201,14 +202,14 @@ class Session(Generic[RequestT, ResponseT]):
         if pump is not None:
             pump.cut()
 
-    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
+    async def close(self) -> None:
         """Wait until our end, which is leaving, has been answered; cut the stream after a time."""
         task = self._task
         if task is None:
             return
         self.wake()
         try:
-            await asyncio.wait([task], timeout=0 if self.is_away else timeout_seconds)
+            await asyncio.wait([task], timeout=0 if self.is_away else self._connection.close_seconds)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -221,7 +222,14 @@ class Session(Generic[RequestT, ResponseT]):
             error = failure
         finally:
             self._pump = None
+            self._is_over = True
             self._end.on_failed(error)
+
+    def _over(self, _task: "asyncio.Task[None]") -> None:
+        # Cancelled before it had begun: the loop ended first.
+        if not self._is_over:
+            self._is_over = True
+            self._end.on_failed(ClosedError("the event loop has ended"))
 
     async def _carry_on(self) -> FilaError:
         """Keep a stream open until there is to be none, and return why."""

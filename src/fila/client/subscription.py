@@ -43,6 +43,8 @@ class Subscription(ABC, Generic[DeliveredT]):
     ) -> None:
         self.queue = queue
         self.lock = lock
+        # How long whoever waits for a confirmation does so unless told otherwise.
+        self.timeout_seconds = connection.timeout_seconds
         self.core = DeliveriesCore(
             queue, holder=self, message_type=message_type, prefetch=prefetch, prefetch_bytes=prefetch_bytes
         )

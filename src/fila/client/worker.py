@@ -4,7 +4,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from inspect import (
+    isasyncgenfunction,
+    isawaitable,
+    isbuiltin,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    isroutine,
+)
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from fila import limits
 from fila.client.consumer import Consumer
@@ -26,13 +35,18 @@ class Worker:
     A message is acked when its handler returns, and nacked with the error's text when it raises, unless the handler has
     settled it itself. While the handler runs, the lease is kept alive. On SIGTERM, Ctrl-C or `stop`, nothing new is begun
     and what was not begun goes back; `run` returns when the handlers have ended. Those that take longer than
-    `drain_seconds` are cancelled, and their messages go back too. A second signal does what it does without a worker.
+    `drain_seconds` are cancelled, and their messages go back too. A second signal does what it does without a worker: a
+    second Ctrl-C cancels `run`. Where that is cancelled, its handlers are cancelled at once.
     """
 
     def __init__(
         self, client: "AsyncClient", queue: str, handler: Handler, *, concurrency: int, drain_seconds: float
     ) -> None:
         check_worker(handler, concurrency)
+        if is_no_coroutine_function(handler):
+            raise InvalidArgumentError(
+                f"the handler {handler!r} is no coroutine function: write `async def`, or use the synchronous Client"
+            )
         self._client = client
         self._queue = queue
         self._handler = handler
@@ -42,6 +56,7 @@ class Worker:
         self._in_work: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(concurrency)
         self._is_stopping = False
+        self._unfit: InvalidArgumentError | None = None
 
     def stop(self) -> None:
         """Begin nothing new; `run` returns when the handlers have ended. To be called in the event loop's thread."""
@@ -57,7 +72,8 @@ class Worker:
     async def run(self) -> None:
         """Work until told to stop.
 
-        Raises QueueNotFoundError, and UnavailableError if nobody answers at the start.
+        Raises QueueNotFoundError, UnavailableError if nobody answers at the start, and InvalidArgumentError when the handler
+        turns out to be no coroutine function.
         """
         # As many again as are in work, so that nobody waits for the network.
         prefetch = min(2 * self._concurrency, limits.CREDIT_MESSAGES_MAX)
@@ -79,6 +95,8 @@ class Worker:
                 finally:
                     await self._cancel()
                     keeper.cancel()
+        if self._unfit is not None:
+            raise self._unfit
 
     async def _take(self, consumer: Consumer) -> None:
         """Begin a handler for each message, until there are no more."""
@@ -94,7 +112,10 @@ class Worker:
 
     async def _work(self, message: Message) -> None:
         try:
-            await self._handler(message)
+            outcome: object = self._handler(message)
+            if not isawaitable(outcome):
+                self._refuse(outcome)
+            await outcome
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -128,7 +149,18 @@ class Worker:
         left = list(self._in_work)
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        if left:
+            # One that does not heed it is left behind.
+            await asyncio.wait(left, timeout=self._drain_seconds)
+
+    def _refuse(self, outcome: object) -> NoReturn:
+        """Stop, for no message will be handled; and raise why."""
+        self._unfit = InvalidArgumentError(
+            f"the handler {self._handler!r} returned {type(outcome).__name__}, and nothing to await: "
+            "write `async def`, or use the synchronous Client"
+        )
+        self.stop()
+        raise self._unfit
 
 
 class Kept(Protocol):
@@ -153,6 +185,31 @@ def check_worker(handler: object, concurrency: int) -> None:
         raise InvalidArgumentError(
             f"concurrency {concurrency} is not in 1 to {limits.WORKER_CONCURRENCY_MAX:,}"
         )
+
+
+def is_no_coroutine_function(handler: object) -> bool:
+    """Whether it can be told beforehand that calling it returns nothing to await."""
+    return isbuiltin(handler) or makes_generators(handler)
+
+
+def makes_generators(handler: object) -> bool:
+    """Whether calling it runs nothing of it, for it yields."""
+    called = _called(handler)
+    return isgeneratorfunction(called) or isasyncgenfunction(called)
+
+
+def makes_coroutines(handler: object) -> bool:
+    """Whether calling it runs nothing of it, for it is a coroutine function."""
+    return iscoroutinefunction(_called(handler))
+
+
+def _called(handler: object) -> object:
+    """Return the function that a call ends up in: that of an object, and of what functools.partial holds."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    if isroutine(handler) or isinstance(handler, type):
+        return handler
+    return getattr(handler, "__call__", handler)  # noqa: B004 - not whether it can be called, but what is
 
 
 def error_text(error: BaseException) -> str:

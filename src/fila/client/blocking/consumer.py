@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Self
 
@@ -32,10 +32,14 @@ class SyncStreamSettlement(Outcome):
         self._position = position
         self._portal = portal
 
-    def durable(self) -> None:
-        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+    def durable(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
+
+        Raises OutcomeUnknownError after `timeout_seconds`, or the client's if that is None.
+        """
         if not self.done:
-            self._portal.run(until(self.pending))
+            seconds = self._portal.timeout_seconds if timeout_seconds is None else timeout_seconds
+            self._portal.run(until(self.pending, seconds))
         self.check()
 
 
@@ -45,39 +49,36 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
     def __init__(self, portal: Portal, connection: Connection, queue: str, **options: Any) -> None:
         self._portal = portal
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._bell = portal.bell(self._lock)
         super().__init__(connection, queue, message_type=DeliveredSyncMessage, lock=self._lock, **options)
         self.wake_soon = Poster(portal, self.wake)
 
     def notify(self) -> None:
         """Wake all who wait."""
-        with self._changed:
-            self._changed.notify_all()
+        self._bell.ring()
 
     def next_message(self) -> DeliveredSyncMessage | None:
         """Wait for a message; None when there will be none, because the stream was closed here."""
-        if self.is_ending and not self._portal.is_foreign:
-            # Also where the whole client was closed while this thread worked on its last message.
-            return None
-        self._portal.check()
-        with self._lock:
-            message = self.core.take(monotonic())
-            if message is None:
-                message = self._wait_for_message()
-        # The first since a frame went out. Those after it are begun as well, and a second call would change nothing.
-        if message is not None and message.position == message.held.announced:
-            self.wake_soon()
-        return message
-
-    def _wait_for_message(self) -> DeliveredSyncMessage | None:
-        while (message := self.core.take(monotonic())) is None:
-            if self.is_ending:
+        while True:
+            if self.is_ending and not self._portal.is_foreign:
+                # Also where the whole client was closed while this thread worked on its last message.
                 return None
-            if self.core.failed is not None:
-                raise again(self.core.failed)
+            self._portal.check()
+            with self._lock:
+                message = self.core.take(monotonic())
+                if message is not None:
+                    break
+                if self.is_ending:
+                    return None
+                if self.core.failed is not None:
+                    raise again(self.core.failed)
+                gate = self._bell.gate()
             # There may be credit to grant.
             self.wake_soon()
-            self._changed.wait()
+            gate.acquire()
+        # The first since a frame went out. Those after it are begun as well, and a second call would change nothing.
+        if message.position == message.held.announced:
+            self.wake_soon()
         return message
 
     def next_request(self) -> SubscribeRequest | None:
@@ -92,16 +93,19 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
         self._portal.check()
         held, position, core = message.held, message.position, self.core
         pending: Frame | UnarySettlement | None
+        gate: threading.Lock | None = None
         with self._lock:
             now = monotonic() if action is Settle.EXTEND else 0.0
             pending = frame = core.settle(held, position, action, argument, now)
-            if core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
-                self._wait_for_room()
-            elif frame is not None and frame.count >= limits.ACKS_FRAME_MESSAGES and not frame.sequence:
-                # The loop's thread gets the interpreter when this one waits, or when it has had it for five milliseconds:
-                # by then the stream would have run dry.
-                self.wake_soon()
-                self._changed.wait(limits.ACKS_FRAME_SECONDS)
+            if frame is not None and frame.count >= limits.ACKS_FRAME_MESSAGES and not frame.sequence:
+                gate = self._bell.gate()
+        if core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
+            self._wait_for_room()
+        elif gate is not None:
+            # The loop's thread gets the interpreter when this one waits, or when it has had it for five milliseconds:
+            # by then the stream would have run dry.
+            self.wake_soon()
+            gate.acquire(timeout=limits.ACKS_FRAME_SECONDS)
         if pending is None:
             pending = self._portal.ask(lambda: self.settle_by_id(message, action, argument))
         # The first of its frame, as in `next_message`.
@@ -110,9 +114,14 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
         return SyncStreamSettlement(self._portal, pending, held.epoch, position)
 
     def _wait_for_room(self) -> None:
-        while self.core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX and self.core.failed is None:
+        while True:
+            self._portal.check()
+            with self._lock:
+                if self.core.unconfirmed <= limits.ACKS_UNCONFIRMED_MAX or self.core.failed is not None:
+                    return
+                gate = self._bell.gate()
             self.wake_soon()
-            self._changed.wait()
+            gate.acquire()
 
 
 class SyncConsumer(Iterator[SyncMessage], SyncContext):
@@ -140,10 +149,6 @@ class SyncConsumer(Iterator[SyncMessage], SyncContext):
         """Ask for no more: what was not handed out goes back, and the loop ends."""
         self._portal.post(self._subscription.abandon)
 
-    def start(self, work: "Callable[[SyncSubscription], Coroutine[Any, Any, None]]") -> "Future[None]":
-        """Run a coroutine beside it, in the client's own thread."""
-        return self._portal.start(work(self._subscription))
-
     def close(self) -> None:
         """End the stream: what is not settled goes back to the queue, without an attempt."""
         self._portal.run(self._subscription.close())
@@ -154,6 +159,19 @@ class SyncConsumer(Iterator[SyncMessage], SyncContext):
     def __del__(self) -> None:
         # `break` calls nothing but this.
         self.stop()
+
+
+@contextmanager
+def beside(
+    consumer: SyncConsumer, work: Callable[[SyncSubscription], Coroutine[Any, Any, None]]
+) -> Iterator[None]:
+    """Run a coroutine beside a consumer, in the client's own thread."""
+    portal, subscription = consumer._portal, consumer._subscription  # noqa: SLF001 - it is no part of what users see
+    answer = portal.start(work(subscription))
+    try:
+        yield
+    finally:
+        portal.post(answer.cancel)
 
 
 class SyncLeaseSettler:
