@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any, Self, cast
 
 from fila import limits
+from fila.client import shown
 from fila.client.context import Context
 from fila.client.failures import again
 from fila.client.frame import Frame
@@ -24,6 +25,9 @@ class Outcome:
         self.pending = pending
         self._epoch = epoch
         self._position = position
+
+    def __repr__(self) -> str:
+        return shown.settlement("Settlement", self.pending, self._epoch, self._position)
 
     @property
     def done(self) -> bool:
@@ -175,6 +179,10 @@ class Consumer(AsyncIterator[Message], Context):
     def __init__(self, subscription: AsyncSubscription) -> None:
         self._subscription = subscription
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        subscription = self._subscription
+        return f"<Consumer of {subscription.queue!r}{', ending' if subscription.is_ending else ''}>"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._subscribed().__await__()

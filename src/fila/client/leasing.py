@@ -32,6 +32,10 @@ class UnarySettlement(Pending):
         # When the lease ends by our monotonic clock, for those who wait for a broker that is away; 0: they do not.
         self.lives_until = lives_until
 
+    def __repr__(self) -> str:
+        state = "not durable yet" if not self.done else f"failed: {self.error}" if self.error else "durable"
+        return f"<Settlement of {self.id}, {state}>"
+
     def __await__(self) -> Generator[Any, None, None]:
         if not self.done:
             yield from wait_for(self)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from fila.client import shown
 from fila.client.batching import Batch, BatchingCore
 from fila.client.connection import Connection
 from fila.client.context import Context
@@ -29,6 +30,9 @@ class Receipt:
     def __init__(self, batch: Batch, position: int) -> None:
         self._batch = batch
         self._position = position
+
+    def __repr__(self) -> str:
+        return shown.receipt("Receipt", self._batch, self._position)
 
     @property
     def done(self) -> bool:
@@ -209,6 +213,9 @@ class Producer(Context):
         self._core = stream.core
         self._room: list[asyncio.Future[None]] = []
         stream.tell = self._tell_of_room
+
+    def __repr__(self) -> str:
+        return shown.producer("Producer", self._core)
 
     def send(
         self,

@@ -58,6 +58,9 @@ class Worker:
         self._is_stopping = False
         self._unfit: InvalidArgumentError | None = None
 
+    def __repr__(self) -> str:
+        return f"<Worker of {self._queue!r}, at most {self._concurrency} at once{', stopping' if self._is_stopping else ''}>"
+
     def stop(self) -> None:
         """Begin nothing new; `run` returns when the handlers have ended. To be called in the event loop's thread."""
         self._is_stopping = True

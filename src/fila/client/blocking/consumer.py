@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, Self
 
 from fila import limits
+from fila.client import shown
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal, Poster
 from fila.client.connection import Connection
@@ -31,6 +32,9 @@ class SyncStreamSettlement(Outcome):
         self._epoch = epoch
         self._position = position
         self._portal = portal
+
+    def __repr__(self) -> str:
+        return shown.settlement("SyncSettlement", self.pending, self._epoch, self._position)
 
     def durable(self, timeout_seconds: float | None = None) -> None:
         """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
@@ -135,6 +139,10 @@ class SyncConsumer(Iterator[SyncMessage], SyncContext):
         self._portal = portal
         self._subscription = subscription
         portal.post(subscription.start)
+
+    def __repr__(self) -> str:
+        subscription = self._subscription
+        return f"<SyncConsumer of {subscription.queue!r}{', ending' if subscription.is_ending else ''}>"
 
     def __iter__(self) -> Self:
         return self

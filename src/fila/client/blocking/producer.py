@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping
 
+from fila.client import shown
 from fila.client.batching import Batch
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal, Poster
@@ -20,6 +21,9 @@ class SyncReceipt:
         self._portal = portal
         self._batch = batch
         self._position = position
+
+    def __repr__(self) -> str:
+        return shown.receipt("SyncReceipt", self._batch, self._position)
 
     @property
     def done(self) -> bool:
@@ -55,6 +59,9 @@ class SyncProducer(SyncContext):
         self._bell = portal.bell(lock)
         stream.tell = self._bell.ring
         self._wake = Poster(portal, lambda: stream.wake())  # noqa: PLW0108 - waking means opening only once
+
+    def __repr__(self) -> str:
+        return shown.producer("SyncProducer", self._stream.core)
 
     def send(
         self,

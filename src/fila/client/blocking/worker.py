@@ -57,6 +57,9 @@ class SyncWorker:
         self._taken = closed_gate()
         self._ended = closed_gate()
 
+    def __repr__(self) -> str:
+        return f"<SyncWorker of {self._queue!r}, at most {self._concurrency} at once{', stopping' if self._is_stopping else ''}>"
+
     def stop(self) -> None:
         """Begin nothing new; `run` returns when the handlers have ended. Any thread may call it."""
         self._is_stopping = True
