@@ -4,6 +4,10 @@
 -- it is stored. It is read here, because a string in Lua costs a tenth of an object in Python.
 local sandbox_source, json_source, protobuf_source, settings = ...
 
+-- A round of the collector has a part that cannot be divided and takes longer than a call: rounds are seldom. `lua.py` asks
+-- for one between calls, the watch during them.
+collectgarbage("incremental", 1000, 100, 10)
+
 -- Keep what is needed, before the globals are taken away.
 local error, load, next, pcall = error, load, next, pcall
 local create, resume, yield = coroutine.create, coroutine.resume, coroutine.yield
@@ -197,7 +201,8 @@ end
 
 -- What a call is about. `place` is where the next body begins. Columns are kept from call to call: their size is bounded.
 local count, text, columns, place = 0, "", nil, 1
-local strikes_max, strikes, problems = 0, 0, nil
+local no_problems = {}
+local strikes_max, strikes, problems = 0, 0, no_problems
 local keys, key_places
 local key_index, weights, costs, delays, retries, out = {}, {}, {}, {}, {}, {}
 local has_weights, has_costs, has_delays
@@ -221,8 +226,21 @@ local function fill(column, stop)
 end
 
 -- Distinct lists of keys: a tree of tables whose nodes know, at [1], the number of the list that ends there.
+local empty = {}
+
 local function new_sets(field)
-  return {field = field, tree = {}, size = 0, flat = {}, index = {}}
+  return {field = field, index = {}, flat = empty, size = 0, tree = false, used = false}
+end
+gates, pools = new_sets("throttle_keys"), new_sets("concurrency_keys")
+
+-- What no message of a call names costs the call nothing.
+local function begin_sets(sets, i)
+  sets.used, sets.size, sets.tree, sets.flat = true, 0, {}, {}
+  fill(sets.index, i - 1)
+end
+
+local function forget_sets(sets)
+  if sets.used then sets.used, sets.tree, sets.flat = false, false, empty end
 end
 
 local function add_set(sets, list, length, node)
@@ -263,7 +281,7 @@ local function find_set(sets, list)
 end
 
 local function keep_lists(sets, i, list)
-  if not sets.used then sets.used = fill(sets.index, i - 1) or true end
+  if not sets.used then begin_sets(sets, i) end
   sets.index[i] = find_set(sets, list)
 end
 
@@ -379,6 +397,7 @@ local function release()
 end
 
 local function note(kind, line, what)
+  if problems == no_problems then problems = {} end
   local size = #problems
   problems[size + 1], problems[size + 2], problems[size + 3], problems[size + 4] = current, kind, line, what
 end
@@ -426,7 +445,7 @@ local function append(out, size, column, length)
 end
 
 local function start(seconds_in_all, memory_bytes_max, strikes_before, strikes_allowed)
-  place, current, problems, strikes, strikes_max = 1, 0, {}, strikes_before, strikes_allowed
+  place, current, problems, strikes, strikes_max = 1, 0, no_problems, strikes_before, strikes_allowed
   watch.start(SECONDS, seconds_in_all, memory_bytes_max)
 end
 
@@ -464,14 +483,15 @@ local function finish(collect, reason)
     release()
     size = collect("memory")
   end
-  text, columns, keys, key_places, gates, pools = "", nil, nil, nil, nil, nil
+  text, columns, keys, key_places = "", nil, nil, nil
+  forget_sets(gates)
+  forget_sets(pools)
   return unpack(out, 1, size)
 end
 
 local function route(batch, seconds_in_all, memory_bytes_max, strikes_before, strikes_allowed, bodies, ...)
   count, text, columns = batch, bodies, {...}
   keys, key_places = {}, {}
-  gates, pools = new_sets("throttle_keys"), new_sets("concurrency_keys")
   has_weights, has_costs, has_delays = false, false, false
   start(seconds_in_all, memory_bytes_max, strikes_before, strikes_allowed)
   return finish(route_columns, run_all(route_on, blank))

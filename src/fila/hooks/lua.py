@@ -16,6 +16,8 @@ import lupa.lua54 as lupa  # type: ignore[import-untyped]  # its stubs know no o
 from fila import limits
 from fila.errors import InvalidArgumentError
 
+# With so much of its memory in use before a call, garbage is collected: once in some hundred calls.
+_USED_PERCENT_MAX: Final = 30
 # Of its memory a script may have kept so much before a call; beyond it, it begins anew.
 _KEPT_PERCENT_MAX: Final = 60
 # What an argument takes besides its bytes: its place on the stack, its place in a table, the head of a string.
@@ -123,16 +125,18 @@ class Script:
         return result
 
     def _ready(self) -> Any:
-        if self._runtime is not None:
-            kept_max = self._idle_bytes + self.spec.memory_bytes * _KEPT_PERCENT_MAX // 100
-            if self._runtime.get_memory_used(total=True) > kept_max:
-                self._collect()
-                if self._runtime.get_memory_used(total=True) > kept_max:
-                    self.discard()
+        if self._runtime is not None and self._used_percent() > _USED_PERCENT_MAX:
+            self._collect()
+            if self._used_percent() > _KEPT_PERCENT_MAX:
+                self.discard()
         if self._runtime is None:
             self.rebuilds += 1
             self._build()
         return self._runtime
+
+    def _used_percent(self) -> float:
+        used = self._runtime.get_memory_used(total=True) - self._idle_bytes
+        return float(used * 100 / self.spec.memory_bytes)
 
     def _build(self) -> None:
         spec = self.spec
