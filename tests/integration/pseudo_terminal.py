@@ -67,7 +67,7 @@ class Terminal:
         except OSError:
             # How Linux says that the other side is closed.
             return False
-        self.raw += chunk.decode()
+        self.raw += chunk.decode(errors="replace")
         return bool(chunk)
 
     def __enter__(self):

@@ -103,7 +103,7 @@ def test_what_consume_prints_enqueue_takes(addr, fila, orders, tmp_path):
     assert wanted == sorted(
         json.dumps({name: message[name] for name in sent[0]}, sort_keys=True) for message in copied
     )
-    assert json.loads(fila("queue", "inspect", orders).stdout)["depth"] == 500
+    assert json.loads(fila("queue", "inspect", orders).stdout)["waiting"] == 500
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_line_without_end_is_refused_in_bounded_memory(fila, orders):
 
     assert finished.exit_code == 2
     assert "line 1 of standard input is longer than" in finished.stderr
-    assert json.loads(fila("queue", "inspect", orders).stdout)["depth"] == 0
+    assert json.loads(fila("queue", "inspect", orders).stdout)["waiting"] == 0
 
 
 def test_endless_line_is_refused(addr, orders):

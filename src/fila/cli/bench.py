@@ -72,6 +72,11 @@ def bench(
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from fila.bench.workloads import WORKLOADS, Choices, run_workload
 
+    if workload not in {ALL, *WORKLOADS}:
+        names = ", ".join(WORKLOADS)
+        raise click.UsageError(
+            f"There is no workload {workload!r}: there are {names}, and {ALL} for all of them."
+        )
     choices = Choices(
         addr=addr,
         data_dir=None if data_dir is None else data_dir.resolve(),

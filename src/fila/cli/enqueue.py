@@ -208,8 +208,11 @@ class Loading:
             self.complete = True
             return
         number, error = trouble
-        if isinstance(error, UnavailableError | OutcomeUnknownError | QueueNotFoundError):
+        if isinstance(error, UnavailableError | OutcomeUnknownError):
             raise error
+        if isinstance(error, QueueNotFoundError):
+            # Deleted meanwhile. Which message met that first is nothing to know.
+            raise QueueNotFoundError(f"there is no queue {self._queue!r}: create it first")
         self._refuse(number, error, source.name)
 
     async def _send_all(

@@ -91,14 +91,15 @@ def open_files() -> Finding:
     """A broker out of descriptors takes no connection and opens no file."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Finding("open files", Mark.OK, "no limit")
+        return Finding("open files", Mark.OK, "no limit", {"limit": "unlimited"})
     if soft < OPEN_FILES_MIN:
         return Finding(
             "open files",
             Mark.WARN,
             f"limit {soft:,}: set it to {OPEN_FILES_MIN:,} or more for many connections (`ulimit -n {OPEN_FILES_MIN}`)",
+            {"limit": soft},
         )
-    return Finding("open files", Mark.OK, f"limit {soft:,}")
+    return Finding("open files", Mark.OK, f"limit {soft:,}", {"limit": soft})
 
 
 # --- the disk -----------------------------------------------------------------------------------------
@@ -241,10 +242,12 @@ def port(listen_addr: str) -> tuple[Finding, bool]:
     """Try to take the port that a broker would listen on; return also whether somebody has it."""
     host, _, number = listen_addr.rpartition(":")
     host = host.strip("[]")
+    values: dict[str, int | float | str] = {"host": host, "port": int(number)}
     try:
         found = socket.getaddrinfo(host, int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        return Finding("port", Mark.FAIL, f"{host} is no address: set --listen to one of this machine"), False
+        sentence = f"{host} is no address: set --listen to one of this machine"
+        return Finding("port", Mark.FAIL, sentence, values), False
     for family, kind, protocol, _, where in found:
         try:
             with socket.socket(family, kind, protocol) as trial:
@@ -254,11 +257,10 @@ def port(listen_addr: str) -> tuple[Finding, bool]:
                 trial.listen()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return Finding("port", Mark.OK, f"{listen_addr} is in use"), True
-            return Finding(
-                "port", Mark.FAIL, f"{listen_addr}: {error.strerror}; set --listen to another"
-            ), False
-    return Finding("port", Mark.OK, f"{listen_addr} is free"), False
+                return Finding("port", Mark.OK, f"{listen_addr} is in use", values), True
+            sentence = f"{listen_addr}: {error.strerror}; set --listen to another"
+            return Finding("port", Mark.FAIL, sentence, values), False
+    return Finding("port", Mark.OK, f"{listen_addr} is free", values), False
 
 
 def listener(port: int) -> str:
