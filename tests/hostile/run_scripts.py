@@ -15,7 +15,7 @@ from fila.hooks import lua
 from fila.hooks.runner import Hooks, HookSettings
 from fila.wire.v1.messages_pb2 import Body
 
-LUA_FILES = ("driver.lua", "sandbox.lua", "json.lua", "protobuf.lua")
+LUA_FILES = ("driver.lua", "sandbox.lua", "body.lua", "json.lua", "protobuf.lua")
 SCRIPTS = Path(__file__).with_name("scripts.lua")
 INNOCENTS = 8
 EVIL_PLACE = 3

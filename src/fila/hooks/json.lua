@@ -19,6 +19,8 @@ local function fail(what, place)
 end
 
 local function skip(text, place)
+  local code = byte(text, place)
+  if not code or code > 32 then return place end
   return match(text, "^[ \t\r\n]*()", place)
 end
 
@@ -37,6 +39,9 @@ local function read_unicode(text, place)
 end
 
 local function read_string(text, place)
+  -- Most have no escape.
+  local plain, after = match(text, '^([^\0-\31"\\]*)"()', place)
+  if plain then return plain, after end
   local start = place
   local pieces
   while true do
@@ -67,6 +72,8 @@ local function read_number(text, place)
   local whole, stop = match(text, "^(-?%d+)()", place)
   if not whole then fail("value expected", place) end
   if find(whole, "^-?0%d") then fail("number with a leading zero", place) end
+  local after = byte(text, stop)
+  if after ~= 46 and after ~= 101 and after ~= 69 and #whole < 19 then return tonumber(whole), stop end
   local fraction_stop = match(text, "^%.%d+()", stop) or stop
   local number_stop = match(text, "^[eE][+-]?%d+()", fraction_stop) or fraction_stop
   local next_code = byte(text, number_stop)

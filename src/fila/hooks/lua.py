@@ -151,6 +151,7 @@ class Script:
         define, configure, call, collect = runtime.execute(
             _text_of("driver.lua"),
             _text_of("sandbox.lua"),
+            _text_of("body.lua"),
             _text_of("json.lua"),
             _text_of("protobuf.lua"),
             runtime.table_from(self._settings()),
