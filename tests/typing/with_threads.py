@@ -4,7 +4,20 @@ import time
 from collections.abc import Mapping
 from typing import assert_type
 
-from fila import Client, EnqueueResult, NewMessage, QueueInfo, QueueStats, SyncMessage, UnavailableError
+from fila import (
+    Client,
+    EnqueueResult,
+    NewMessage,
+    QueueInfo,
+    QueueStats,
+    SyncConsumer,
+    SyncMessage,
+    SyncProducer,
+    SyncReceipt,
+    SyncSettlement,
+    SyncWorker,
+    UnavailableError,
+)
 
 
 def connect() -> None:
@@ -49,6 +62,20 @@ def consume(client: Client) -> None:
         client.nack("orders", message.id, "why")
 
 
+def send(producer: SyncProducer) -> SyncReceipt:
+    """The parts of a program have names for what they are given."""
+    return producer.send(b"hello")
+
+
+def settle(consumer: SyncConsumer) -> SyncSettlement:
+    """Whatever failed is a reason as it is."""
+    message = next(consumer)
+    try:
+        return message.ack()
+    except UnavailableError as error:
+        return message.nack(error)
+
+
 def handle(message: SyncMessage) -> None:
     """What a worker calls, in one of its threads."""
     time.sleep(len(message.payload))
@@ -56,12 +83,14 @@ def handle(message: SyncMessage) -> None:
 
 def work(client: Client) -> None:
     """A worker until it is told to stop."""
-    client.worker("orders", handle, concurrency=10).run()
+    worker = client.worker("orders", handle, concurrency=10)
+    assert_type(worker, SyncWorker)
+    worker.run()
 
 
 def administer(client: Client) -> None:
     """Queues."""
-    client.create_queue("orders", visibility_timeout_ms=60_000)
+    client.create_queue("orders", visibility_timeout_ms=60_000, discipline="fifo", exist_ok=True)
     try:
         assert_type(client.stats("orders"), QueueStats)
     except UnavailableError as error:

@@ -40,11 +40,14 @@ from fila.client.subscription import Subscription
 from fila.client.values import Discipline, EnqueueResult, KeyStats, NewMessage, QueueInfo, QueueStats
 from fila.client.worker import Worker
 from fila.errors import (
+    FilaError,
     InvalidArgumentError,
     LimitError,
     MessageNotFoundError,
+    OutcomeUnknownError,
     QueueExistsError,
     QueueNotFoundError,
+    UnavailableError,
 )
 from fila.wire.status import error_of
 from fila.wire.v1 import admin_pb2, messages_pb2, service_pb2
@@ -430,9 +433,13 @@ def _refused(message: NewMessage) -> EnqueueResult | None:
 
 
 def _enqueue_result(result: service_pb2.EnqueueResult) -> EnqueueResult:
-    error = (
-        error_of(result.error_code, result.error, not_found=QueueNotFoundError) if result.error_code else None
-    )
+    error: FilaError | None = None
+    if result.error_code:
+        error = error_of(result.error_code, result.error, not_found=QueueNotFoundError)
+        if isinstance(error, UnavailableError):
+            # It is stored, or not: only the broker can tell.
+            error.not_done = result.not_taken
+            error = error if result.not_taken else OutcomeUnknownError(error.message)
     return EnqueueResult(result.message_id, result.offset, error)
 
 
