@@ -168,7 +168,9 @@ class AsyncClient(Context):
         finally:
             self._closed = True
             await self._connection.close()
-            for task in tasks:
+            # Without a connection they end by themselves, each with its reason.
+            _, waiting = await asyncio.wait(tasks, timeout=limits.CLOSE_GRACE_SECONDS)
+            for task in waiting:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:

@@ -77,6 +77,8 @@ class ProducerStream:
         # The client's producers that have a stream.
         self._running = running
         self._leaving = False
+        # Set when time ran out, until the broker answers.
+        self._is_silent = False
         self._watch: asyncio.TimerHandle | None = None
         # Told whenever there may be room again.
         self.tell: Callable[[], None] = lambda: None
@@ -104,6 +106,7 @@ class ProducerStream:
             async with asyncio.timeout(timeout_seconds):
                 await self._resolved()
         except TimeoutError:
+            self._is_silent = True
             raise OutcomeUnknownError(
                 f"{core.messages_held:,} messages of the producer of {core.queue!r} have no receipt after "
                 f"{timeout_seconds:g} seconds; they may be taken or not"
@@ -137,7 +140,8 @@ class ProducerStream:
         """End the stream without a flush: what has no receipt yet fails."""
         self._leaving = True
         self.on_failed(ClosedError(f"the producer of {self.core.queue!r} is closed: make another"))
-        await self._session.close()
+        # Who has not answered for so long is not waited for again.
+        await self._session.close(at_once=self._is_silent)
 
     # --- what the session asks ---
 
@@ -153,6 +157,7 @@ class ProducerStream:
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt."""
+        self._is_silent = False
         with self.lock:
             self.core.on_response(response)
         self._session.wake()
@@ -196,7 +201,8 @@ class ProducerStream:
         with self.lock:
             is_late = self.core.expire(self._delivery_seconds)
         if is_late:
-            self._session.cut()
+            self._is_silent = True
+            self._session.cut(f"the broker gave no receipt within {self._delivery_seconds:g} seconds")
         self.tell()
         self._watch_later()
 

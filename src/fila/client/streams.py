@@ -97,8 +97,9 @@ class Pump(Generic[RequestT, ResponseT]):
             if not idle.done():
                 idle.set_result(None)
 
-    def cut(self) -> None:
-        """End the stream at once."""
+    def cut(self, error: FilaError) -> None:
+        """End the stream at once, for this reason."""
+        self._failure = error
         self._call.cancel()
 
     async def run(self) -> FilaError:
@@ -196,20 +197,21 @@ class Session(Generic[RequestT, ResponseT]):
         if pump is not None:
             pump.wake()
 
-    def cut(self) -> None:
+    def cut(self, reason: str) -> None:
         """End the stream that is open at once, as if the connection were lost."""
         pump = self._pump
         if pump is not None:
-            pump.cut()
+            pump.cut(UnavailableError(reason, absence=Absence.LOST))
 
-    async def close(self) -> None:
-        """Wait until our end, which is leaving, has been answered; cut the stream after a time."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Wait until our end, which is leaving, has been answered; cut the stream after a time, or at once."""
         task = self._task
         if task is None:
             return
         self.wake()
         try:
-            await asyncio.wait([task], timeout=0 if self.is_away else self._connection.close_seconds)
+            seconds = 0 if at_once or self.is_away else self._connection.close_seconds
+            await asyncio.wait([task], timeout=seconds)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from inspect import isawaitable, iscoroutine, isgenerator
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import TYPE_CHECKING, NoReturn
 
 from fila import limits
@@ -63,6 +63,9 @@ class SyncWorker:
     def stop(self) -> None:
         """Begin nothing new; `run` returns when the handlers have ended. Any thread may call it."""
         self._is_stopping = True
+        # Without the lock: a signal may come wherever the main thread is, also in here. It may be open.
+        with suppress(RuntimeError):
+            self._taken.release()
         if self._consumer is not None:
             self._consumer.stop()
 
@@ -123,16 +126,16 @@ class SyncWorker:
         with self._lock:
             self._threads -= 1
             is_last = not self._threads
-            self._is_stopping = True
-            if self._taken.locked():
-                self._taken.release()
+        self._is_stopping = True
+        with suppress(RuntimeError):
+            self._taken.release()
         if is_last:
             self._ended.release()
 
     def _work(self, message: SyncMessage) -> None:
         try:
             outcome = self._handler(message)
-            if isawaitable(outcome) or isgenerator(outcome):
+            if isawaitable(outcome) or isgenerator(outcome) or isasyncgen(outcome):
                 self._refuse(outcome)
         except Exception as error:
             logger.warning("the handler failed on %r", message, exc_info=error)
