@@ -35,6 +35,7 @@ class Absence(StrEnum):
     NOBODY = "nobody answers at the address"
     NO_NAME = "the address names no machine"
     NO_BROKER = "what answers is no broker"
+    NO_TLS = "the connection could not be encrypted"
     LOST = "the connection broke"
 
 

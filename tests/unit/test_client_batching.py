@@ -5,6 +5,7 @@ import pytest
 from fila import limits
 from fila.client.batching import BatchingCore
 from fila.errors import (
+    ClosedError,
     InvalidArgumentError,
     LimitError,
     OutcomeUnknownError,
@@ -342,6 +343,60 @@ def test_failed_message_names_itself():
     ]
     assert {type(error) for error in errors} == {QueueNotFoundError}
     assert str(core.refused) == str(errors[0])
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+def test_stream_that_never_was_leaves_nothing_in_doubt(repeat):
+    """No connection came about, or the broker says that it took nothing: what was given to the stream was not sent."""
+    core = BatchingCore("orders", batch_messages=1, repeat=repeat)
+    batch = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("nobody", not_done=True))
+    assert not batch.done
+    next_request(core)
+
+    core.fail(UnavailableError("nobody", not_done=True))
+
+    assert type(batch.error) is UnavailableError
+
+
+def test_doubt_of_a_lost_stream_outlives_the_next_that_never_was():
+    """The first may have been taken: that the second brought nothing there does not change it."""
+    core = BatchingCore("orders", batch_messages=1)
+    in_doubt = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("gone"))
+    unsent = core.add(b"1")
+    for _ in range(2):
+        next_request(core)
+
+    core.fail(UnavailableError("nobody", not_done=True))
+
+    assert [type(batch.error) for batch in (in_doubt, unsent)] == [OutcomeUnknownError, UnavailableError]
+
+
+def test_refusal_does_not_end_the_doubt_of_a_stream_before():
+    """Not taken this time; whether it was the time before, nobody knows."""
+    core = BatchingCore("orders", batch_messages=1)
+    batch = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("gone"))
+    core.on_response(refusal(next_request(core), not_taken=True))
+
+    core.fail(UnavailableError("gone"))
+
+    assert type(batch.error) is OutcomeUnknownError
+
+
+def test_closed_producer_says_what_is_in_doubt():
+    """What was sent may have been taken; the rest was given up with it."""
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=1)
+    sent, unsent = core.add(b"0"), core.add(b"1")
+    next_request(core)
+
+    core.fail(ClosedError("closed"))
+
+    assert [type(batch.error) for batch in (sent, unsent)] == [OutcomeUnknownError, ClosedError]
 
 
 def test_message_that_waits_too_long_fails():

@@ -208,7 +208,7 @@ def _sentence(addr: str, error: FilaError) -> str:
         return f"The broker at {addr} has gone: try again when it is back; what it had not answered may be done or not."
     if absence is Absence.NOBODY:
         return f"No broker answers at {addr}: start one with `{_start_command(addr)}`, or say where it is with --addr."
-    if absence is not None:
+    if absence in {Absence.NO_NAME, Absence.NO_BROKER}:
         # The name does not resolve, or what answers there is something else: the client's sentence says which.
         return f"Error: {error.message}; --addr says where the broker is."
     if error.code is Code.DEADLINE_EXCEEDED:

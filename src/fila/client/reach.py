@@ -70,9 +70,7 @@ def _unreached(details: str, address: Address) -> UnavailableError | None:
         )
     encrypted = handshake.sentence_of(details)
     if encrypted is not None:
-        return UnavailableError(
-            encrypted, not_done=details.startswith(_UNCONNECTED), absence=Absence.NO_BROKER
-        )
+        return UnavailableError(encrypted, not_done=details.startswith(_UNCONNECTED), absence=Absence.NO_TLS)
     if not details.startswith(_UNCONNECTED):
         return None
     for sign, sentence in _NOT_GRPC:
