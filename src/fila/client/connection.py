@@ -231,6 +231,16 @@ class Connection:
                 await self.ready(self._patience_seconds(deadline - loop.time()))
             try:
                 response = await method(request, timeout=max(0.001, deadline - loop.time()))
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self._closed or task is None or task.cancelling():
+                    raise
+                # gRPC cancels the calls of a channel that is closed; their callers were not cancelled.
+                if repeat:
+                    raise ClosedError("the client was closed before the answer came") from None
+                raise OutcomeUnknownError(
+                    "the client was closed before the answer came; what was asked for may be done or not"
+                ) from None
             except grpc.RpcError as rpc_error:
                 status = rpc_error.code()
                 error = self.failure_of(rpc_error, not_found=not_found)
