@@ -80,10 +80,8 @@ def consume(
       fila consume orders --ack --follow
       fila consume orders --ack --json > moved.jsonl
     """  # noqa: D301
-    if follow and wait_seconds is not None:
-        raise click.UsageError("Give either --follow or --wait.")
-    if as_json and raw:
-        raise click.UsageError("Give either --json or --raw.")
+    _refuse_both(follow=follow, wait=wait_seconds is not None)
+    _refuse_both(json=as_json, raw=raw)
     if count is not None and count > LOOK_MESSAGES_MAX and not ack:
         raise click.UsageError(
             f"Without --ack at most {LOOK_MESSAGES_MAX:,} messages can be held to look at."
@@ -114,6 +112,11 @@ def consume(
         sys.exit(EXIT_LIMIT)
     if not printing.printed:
         note(f"No message is ready in {queue}: --follow waits for one.")
+
+
+def _refuse_both(**given: bool) -> None:
+    if all(given.values()):
+        raise click.UsageError(f"Give either {' or '.join(f'--{name}' for name in given)}.")
 
 
 def _look(*, as_json: bool, raw: bool) -> Look:

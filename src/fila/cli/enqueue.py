@@ -121,10 +121,6 @@ def enqueue(
         raise click.UsageError("Give either a PAYLOAD or --file; - as PAYLOAD reads standard input.")
     # An argument that is no UTF-8 comes with surrogates: its bytes are meant.
     body = _read(path) if path is not None else str(payload).encode("utf-8", "surrogateescape")
-    if path is not None and len(body) > limits.BODY_BYTES_MAX:
-        # Nobody knows how many more: the rest was not read.
-        sentence = f"the payload has more than the {limits.BODY_BYTES_MAX:,} bytes that a message may have"
-        raise click.UsageError(f"{sentence}: put it elsewhere, and its place into the message.")
 
     async def work(client: "AsyncClient") -> str:
         return await client.enqueue(
@@ -149,9 +145,16 @@ def _read(path: str) -> bytes:
     """Read a whole payload. Beyond the bound of a message there is nothing worth reading."""
     try:
         with click.open_file(path, "rb") as file:
-            return bytes(file.read(limits.BODY_BYTES_MAX + 1))
+            payload = bytes(file.read(limits.BODY_BYTES_MAX + 1))
     except OSError as error:
         raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="--file") from error
+    if len(payload) > limits.BODY_BYTES_MAX:
+        # Nobody knows how many more: the rest was not read.
+        raise click.UsageError(
+            f"the payload has more than the {limits.BODY_BYTES_MAX:,} bytes that a message may have: put it elsewhere, "
+            "and its place into the message."
+        )
+    return payload
 
 
 def _enqueue_many(where: Where, queue: str, path: str, take: Format, given: Draft, *, as_json: bool) -> None:
