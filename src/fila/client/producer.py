@@ -79,6 +79,7 @@ class ProducerStream:
         self._leaving = False
         # Set when time ran out, until the broker answers.
         self._is_silent = False
+        self._is_told = False
         self._watch: asyncio.TimerHandle | None = None
         # Told whenever there may be room again.
         self.tell: Callable[[], None] = lambda: None
@@ -182,7 +183,8 @@ class ProducerStream:
 
     def _tell_of_loss(self) -> None:
         held = self.core.messages_held
-        if held and os.getpid() == self._process:
+        if held and not self._is_told and os.getpid() == self._process:
+            self._is_told = True
             logger.warning(
                 "messages of the producer of %r that were sent and have no receipt: %d; they may be lost: "
                 "use it in a context, or await its flush() or close() before the event loop ends",
