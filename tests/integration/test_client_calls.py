@@ -62,6 +62,11 @@ class Script(service_pb2_grpc.FilaServiceServicer, admin_pb2_grpc.FilaAdminServi
             ]
         )
 
+    async def Subscribe(self, requests, context):  # noqa: N802 - the contract's name
+        self.calls += 1
+        await asyncio.get_running_loop().create_future()
+        yield service_pb2.SubscribeResponse()
+
     async def Ack(self, request, context):  # noqa: N802 - the contract's name
         await self._answer(context)
         return service_pb2.AckResponse()
@@ -299,5 +304,27 @@ def test_closing_ends_whoever_waits_for_the_broker():
         assert [type(end) for end in ends] == [ClosedError] * 3
         with pytest.raises(ClosedError, match="closed"):
             await anext(consumer)
+
+    asyncio.run(run())
+
+
+def test_closing_ends_whoever_waits_for_a_stream():
+    """Also where the broker says nothing on it: it is closed here, and another try with this client is in vain."""
+
+    async def subscribe(client):
+        return await client.consume("orders")
+
+    async def run():
+        script = Script()
+        async with asyncio.timeout(20), serving(script) as address:
+            client = AsyncClient(address, timeout_seconds=0.2)
+            subscribed = asyncio.ensure_future(subscribe(client))
+            while not script.calls:  # noqa: ASYNC110 - until the stream is open
+                await asyncio.sleep(0.001)
+
+            await client.close()
+
+            with pytest.raises(ClosedError, match="closed"):
+                await subscribed
 
     asyncio.run(run())

@@ -116,7 +116,14 @@ def test_queue_that_exists_is_no_error_where_that_is_said(broker):
 def test_client_in_a_second_loop_says_what_to_do(broker):
     """It belongs to the first. No coroutine is left behind, and closing it is no error."""
     client = AsyncClient(broker.address)
-    asyncio.run(client.list_queues())
+
+    async def first():
+        await client.create_queue("orders")
+        # Both streams are open when the loop ends.
+        await client.producer("orders").send(b"x")
+        await anext(client.consume("orders"))
+
+    asyncio.run(first())
 
     async def second():
         for use in (
@@ -132,6 +139,8 @@ def test_client_in_a_second_loop_says_what_to_do(broker):
         await client.close()
         with pytest.raises(ClosedError):
             await client.list_queues()
+        async with AsyncClient(broker.address) as other:
+            await other.delete_queue("orders")
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -152,11 +152,6 @@ class AsyncClient(Context):
         """End all streams and the connection; what is not settled goes back, what was sent is flushed."""
         if self._closed:
             return
-        if self._connection.is_stranded:
-            # Its loop has ended, and all streams with it.
-            self._closed = True
-            await self._connection.close()
-            return
         seconds = self._connection.close_seconds
         # Together: one that is refused, or that waits, is not at the expense of the others.
         ends: list[Coroutine[Any, Any, None]] = [self._settler.drain()]

@@ -89,16 +89,6 @@ class Connection:
         return self._channel is not None and not self._closed
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it was closed here."""
-        return self._closed
-
-    @property
-    def is_stranded(self) -> bool:
-        """Whether the event loop that it belongs to has ended."""
-        return self._loop is not None and self._loop.is_closed()
-
-    @property
     def service(self) -> "FilaServiceAsyncStub":
         """The service's calls."""
         self._open()
@@ -155,7 +145,7 @@ class Connection:
     async def close(self) -> None:
         """End the channel; whoever waits for it is told."""
         self._closed = True
-        if self._channel is not None and not self.is_stranded:
+        if self._channel is not None:
             await self._channel.close()
 
     def answered(self) -> None:

@@ -242,8 +242,6 @@ class Session(Generic[RequestT, ResponseT]):
             await self._connection.ready(self._patience_seconds(lost_at))
             self._pump = Pump(self._open_call(), self._end, self._connection)
             error = await self._pump.run()
-            if self._connection.is_closed and isinstance(error, UnavailableError):
-                return ClosedError("the client is closed: make another")
             if self._pump.has_answered:
                 if lost_at is not None:
                     logger.info("%s is connected again", self._name)
