@@ -1,5 +1,6 @@
 """Where the command line's output goes: full disks, pipes that close, terminals that could be commanded, early Ctrl-C."""
 
+import fcntl
 import json
 import os
 import re
@@ -114,6 +115,47 @@ def test_message_larger_than_the_pipe_waits_for_its_reader(addr, fila, orders):
         consuming.stdout.close()
         assert consuming.wait(30) == 141
 
+    assert waiting(fila, orders) == (1, 0)
+
+
+def test_a_look_fits_into_a_pipe_that_is_read_later(addr, fila, orders):
+    """Nothing is lost by a look: it does not wait for its reader, and the pipe stays as it was."""
+    fila("enqueue", orders, "--lines", input_bytes=b"x\n" * 1_000)
+    ours, theirs = os.pipe()
+
+    finished = fila("consume", orders, stdout=theirs)
+    os.close(theirs)
+
+    with os.fdopen(ours, "rb") as pipe:
+        assert (finished.returncode, pipe.read()) == (0, b"x\n" * 1_000)
+    assert waiting(fila, orders) == (1_000, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is a pipe's size changed")
+def test_a_pipe_has_its_size_back_afterwards(addr, fila, orders):
+    """Others write to it after us."""
+    fila("enqueue", orders, "x")
+    ours, theirs = os.pipe()
+    size = fcntl.fcntl(theirs, fcntl.F_GETPIPE_SZ)
+    command = [*FILA, "consume", orders, "--ack", "--addr", addr]
+    with subprocess.Popen(command, stdout=theirs) as consuming:
+        assert os.read(ours, 10) == b"x\n"
+        assert consuming.wait(60) == 0
+
+    assert fcntl.fcntl(theirs, fcntl.F_GETPIPE_SZ) == size
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_output_that_is_closed_takes_nothing(addr, fila, orders):
+    """`>&-` is nowhere to print to."""
+    fila("enqueue", orders, "x")
+    script = f"{' '.join(FILA)} consume {orders} --ack --addr {addr} >&-"
+
+    finished = subprocess.run(["bash", "-c", script], capture_output=True, check=False, timeout=60)
+
+    assert finished.returncode == 1
+    assert finished.stderr == b"Error: cannot write the output: Bad file descriptor\n"
     assert waiting(fila, orders) == (1, 0)
 
 

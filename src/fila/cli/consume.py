@@ -10,7 +10,7 @@ from fila.cli.completing import complete_queue
 from fila.cli.connection import EXIT_LIMIT, Where, broker_options, complain, run_with_client
 from fila.cli.ending import end_by
 from fila.cli.looks import ForTerminal, Look, json_of, payload_of
-from fila.cli.output import count_of, note
+from fila.cli.output import count_of, is_terminal, note
 from fila.cli.progress import Progress
 from fila.cli.sink import open_sink
 from fila.limits import LOOK_MESSAGES_MAX, PRINT_PREFETCH_MESSAGES, VISIBILITY_TIMEOUT_MS_MIN
@@ -67,7 +67,8 @@ def consume(
     """Print the payloads of QUEUE's messages, one per line, and stop when the queue is empty.
 
     Without --ack it is a look: the messages stay in the queue, and other consumers get them when the command ends.
-    With --ack each message is gone once it is printed: into a pipe, once its reader has taken it from the pipe.
+    With --ack each message is gone once it is printed. Into a pipe that is once its reader has taken it from the pipe,
+    so `| head -n 3` takes three messages; on systems other than Linux, once it is in the pipe.
 
     At a terminal the fairness key stands before each payload, with the attempt from the second on, and control
     characters are escaped. Into a file or a pipe go the payloads alone, as they are.
@@ -122,7 +123,7 @@ def _refuse_both(**given: bool) -> None:
 def _look(*, as_json: bool, raw: bool) -> Look:
     if as_json:
         return json_of
-    if raw or not sys.stdout.isatty():
+    if raw or not is_terminal():
         return payload_of
     return ForTerminal(coloured=click.get_current_context().color is not False)
 
@@ -146,7 +147,7 @@ class Printing:
         self._follow = follow
         self._wait_seconds = wait_seconds
         self._look = look
-        self._sink = open_sink()
+        self._sink = open_sink(in_step=ack)
         # What is looked at and not acked: dropped, it could not be given back.
         self._held: list[Message] = []
         self.printed = 0
@@ -179,6 +180,7 @@ class Printing:
                         progress.update(self.printed, self.printed / wanted if wanted else None)
                 finally:
                     keeping.cancel()
+                    self._sink.close()
 
     def _enough(self) -> bool:
         self.full = len(self._held) >= LOOK_MESSAGES_MAX and self.printed != self._count
@@ -248,5 +250,5 @@ def _goes_to_file() -> bool:
 
     try:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    except OSError:
+    except (AttributeError, OSError):
         return False

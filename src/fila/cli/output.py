@@ -26,12 +26,12 @@ class Cell:
 
 def wants_json(*, asked: bool) -> bool:
     """JSON when asked for, and when nobody is watching."""
-    return asked or not _is_terminal()
+    return asked or not is_terminal()
 
 
 def print_json(value: Any) -> None:
     """Print one value: on one line for programs, indented for people who asked for it."""
-    click.echo(_harmless(json.dumps(value, ensure_ascii=False, indent=2 if _is_terminal() else None)))
+    click.echo(_harmless(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None)))
 
 
 def json_line(value: Any) -> str:
@@ -112,7 +112,7 @@ def printable(text: str) -> str:
 
 def _harmless(text: str) -> str:
     """Return JSON that cannot command a terminal, and means the same."""
-    if text.isprintable() or not _is_terminal():
+    if text.isprintable() or not is_terminal():
         return text
     return "".join(
         character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
@@ -120,7 +120,8 @@ def _harmless(text: str) -> str:
     )
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
