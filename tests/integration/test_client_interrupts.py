@@ -27,11 +27,12 @@ signal.signal(signal.SIGALRM, interrupt)
 
 def interrupted(work, seconds):
     try:
-        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, seconds))
+        # Again and again: Python drops one that comes within a callback of the garbage collector.
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, seconds), 0.1)
         while True:
             work()
     except KeyboardInterrupt:
-        pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 client = Client(sys.argv[1])

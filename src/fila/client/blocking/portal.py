@@ -23,7 +23,7 @@ class Answer(Generic[T]):
     __slots__ = ("_error", "_gate", "_is_given_up", "_task", "_value", "_work", "is_done")
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
+        self._work: Coroutine[Any, Any, T] | None = work
         self._gate = closed_gate()
         self._task: asyncio.Task[T] | None = None
         self._is_given_up = False
@@ -40,10 +40,12 @@ class Answer(Generic[T]):
 
     def begin(self) -> None:
         """Run it."""
-        if self._is_given_up or self.is_done:
-            self._work.close()
+        work, self._work = self._work, None
+        if work is None or self._is_given_up:
+            if work is not None:
+                work.close()
             return
-        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(self._take)
 
     def cancel(self) -> None:
@@ -55,12 +57,14 @@ class Answer(Generic[T]):
     def fail(self, error: FilaError) -> None:
         """There is no loop any more."""
         if not self.is_done:
-            if self._task is None:
+            if self._work is not None:
                 self._work.close()
             self._error = error
             self._open()
 
     def _take(self, task: "asyncio.Task[T]") -> None:
+        # It must not die in the other thread: Python drops an interrupt that comes within the callbacks of that.
+        self._task = None
         if self.is_done:
             return
         if task.cancelled():
