@@ -192,7 +192,7 @@ class Connection:
         name = type(request).__name__.removesuffix("Request")
         return RPCError(
             f"the broker at {self.address} did not answer {name} within {timeout_seconds:g} seconds: "
-            "try again, give the client a longer timeout_seconds, or look at the broker's log",
+            "give the client a longer timeout_seconds, or look at the broker's log",
             Code.DEADLINE_EXCEEDED,
         )
 

@@ -43,7 +43,7 @@ def failure_of(
     status = error.code()
     if status is grpc.StatusCode.UNAVAILABLE:
         return _unreached(details, address) or UnavailableError(
-            f"the connection to the broker at {address} was lost ({details}): try again", absence=Absence.LOST
+            f"the connection to the broker at {address} was lost ({details})", absence=Absence.LOST
         )
     http_status = _HTTP_STATUS.search(details)
     if http_status is not None:

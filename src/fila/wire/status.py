@@ -80,7 +80,7 @@ def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotF
     status = error.code()
     if status is grpc.StatusCode.INTERNAL and error.details() == _LOST:
         return UnavailableError(
-            "the connection to the broker was lost, or the broker ended the stream: try again",
+            "the connection to the broker was lost, or the broker ended the stream",
             absence=Absence.LOST,
         )
     details = error.details() or status.name
