@@ -83,6 +83,7 @@ def test_all_is_well_beside_a_broker(addr, tmp_path):
     host, _, port = addr.rpartition(":")
     assert checks["port"]["values"] == {"host": host, "port": int(port)}
     assert checks["open files"]["values"].keys() == {"limit"}
+    assert checks["data directory"]["values"] == {"path": str(tmp_path)}
     broker = checks["broker"]["values"]
     assert (broker["addr"], broker["queues"], broker["waiting"]) == (addr, 0, 0)
     assert 0 < broker["call_seconds"] < 10

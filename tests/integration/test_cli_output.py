@@ -187,6 +187,7 @@ def test_json_at_a_terminal_means_what_it_means_elsewhere(addr, fila, orders):
     shown, _ = fila_at_terminal("consume", orders, "--json", "--addr", addr)
 
     assert json.loads(shown.splitlines()[0])["payload"] == payload
+    assert not re.search("[\x7f-\x9f\u202e\U000e0001]", shown)
     assert "注" in shown
 
 

@@ -121,22 +121,24 @@ def _existing(path: Path) -> Path:
 
 def _writable(path: Path, place: Path) -> Finding:
     check = "data directory"
+    values = {"path": str(path)}
     if not place.is_dir():
-        return Finding(check, Mark.FAIL, f"{place} is no directory: move it away, or set --data-dir")
+        return Finding(check, Mark.FAIL, f"{place} is no directory: move it away, or set --data-dir", values)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"fila")
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            return Finding(check, Mark.FAIL, f"{place} is full: make room")
+            return Finding(check, Mark.FAIL, f"{place} is full: make room", values)
         return Finding(
             check,
             Mark.FAIL,
             f"{place} cannot be written: {error.strerror}; change its permissions, or set --data-dir",
+            values,
         )
     if place == path:
-        return Finding(check, Mark.OK, f"{path} can be written")
-    return Finding(check, Mark.OK, f"{path} is not there yet, and can be made in {place}")
+        return Finding(check, Mark.OK, f"{path} can be written", values)
+    return Finding(check, Mark.OK, f"{path} is not there yet, and can be made in {place}", values)
 
 
 def _file_system(place: Path) -> Finding:
