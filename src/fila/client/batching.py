@@ -220,24 +220,16 @@ class BatchingCore:
         batch = self._open
         if key not in batch.keys:
             check_key(key)
-        if size > limits.BODY_BYTES_MAX:
-            raise InvalidArgumentError(
-                f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}"
-            )
-        if weight is not None:
-            check_whole("weight", weight, 1, limits.WEIGHT_MAX)
-        if cost is not None:
-            check_whole("cost", cost, 1, limits.COST_MAX)
+        if size > limits.BODY_BYTES_MAX or weight is not None or cost is not None:
+            _check(size, weight, cost)
 
         if batch.count and batch.bytes + size > self._batch_bytes:
             batch = self._close_open()
         if not batch.count:
             batch.born = self._clock()
         weights, costs = batch.weights, batch.costs
-        if weights is None and weight is not None and weight > 1:
-            weights = [1] * batch.count
-        if costs is None and cost is not None and cost > 1:
-            costs = [1] * batch.count
+        if weight is not None or cost is not None:
+            weights, costs = _columns(batch, weight, cost)
         keys = batch.keys
         index = keys.get(key, len(keys))
         # From here on nothing is called: Ctrl-C, which may end this function wherever something is, must not leave half
@@ -410,6 +402,26 @@ def _failure(batch: Batch, error: FilaError) -> FilaError:
     if batch.in_doubt and isinstance(error, UnavailableError | ClosedError):
         return OutcomeUnknownError(f"{error.message}; the message may have been taken or not")
     return error
+
+
+def _check(size: int, weight: int | None, cost: int | None) -> None:
+    """Raise InvalidArgumentError for what the broker would refuse."""
+    if size > limits.BODY_BYTES_MAX:
+        raise InvalidArgumentError(f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}")
+    if weight is not None:
+        check_whole("weight", weight, 1, limits.WEIGHT_MAX)
+    if cost is not None:
+        check_whole("cost", cost, 1, limits.COST_MAX)
+
+
+def _columns(batch: Batch, weight: int | None, cost: int | None) -> tuple[list[int] | None, list[int] | None]:
+    """Return the columns that a message with these numbers goes into; None: still all 1."""
+    weights, costs = batch.weights, batch.costs
+    if weights is None and (weight or 1) != 1:
+        weights = [1] * batch.count
+    if costs is None and (cost or 1) != 1:
+        costs = [1] * batch.count
+    return weights, costs
 
 
 def _as_bytes(payload: object) -> bytes:
