@@ -13,6 +13,7 @@ import fila.testing
 from fila import AsyncClient, limits
 from fila.client.values import NewMessage
 from fila.errors import (
+    ClosedError,
     Code,
     InvalidArgumentError,
     LimitError,

@@ -167,12 +167,15 @@ def test_wrong_argument_of_a_call_is_named_before_anything_is_sent(face, call, w
         async with AsyncClient("127.0.0.1:1") as client:
             await call(client)
 
-    with pytest.raises(InvalidArgumentError) as raised:
+    def run():
         if face is AsyncClient:
             asyncio.run(run_async())
         else:
             with Client("127.0.0.1:1") as client:
                 call(client)
+
+    with pytest.raises(InvalidArgumentError) as raised:
+        run()
 
     assert [word for word in words if word not in raised.value.message] == []
 

@@ -60,6 +60,8 @@ class DeliveriesCore(Generic[DeliveredT]):
         # What the open stream has leased to us, and what it may still send.
         self._leased = self._leased_bytes = 0
         self._granted = self._granted_bytes = 0
+        # Whether leases are kept alive, also of what waits for the loop.
+        self._is_kept = False
         # Whether the loop has asked in vain.
         self._is_asking = False
         self._queue_number = 0
@@ -302,6 +304,7 @@ class DeliveriesCore(Generic[DeliveredT]):
 
         What was not handed out yet is kept as well: it waits for whoever is at work.
         """
+        self._is_kept = True
         frame: Frame | None = None
         for held in self._held.values():
             if held.kept_until - now > held.timeout_seconds / 2:
@@ -362,6 +365,8 @@ class DeliveriesCore(Generic[DeliveredT]):
 
     def _stale_at(self, held: Held) -> float:
         """Return when what waits of a delivery goes back: while its lease lives, so that no attempt is counted."""
+        if self._is_kept:
+            return held.deadline
         stale_at = held.deadline - held.timeout_seconds / 4
         stale_seconds = self._window.stale_seconds
         return stale_at if stale_seconds is None else min(stale_at, held.came_at + stale_seconds)
@@ -396,7 +401,8 @@ class DeliveriesCore(Generic[DeliveredT]):
                 for timeout_ms, runs in frame.extends.items()
             )
         if not self.stopped:
-            self._grant(request)
+            if not self.stopping:
+                self._grant(request)
         elif not self._stop_is_told:
             # What is given back must not come again with the credit that is left.
             request.stop = self._stop_is_told = True
@@ -423,7 +429,7 @@ class DeliveriesCore(Generic[DeliveredT]):
     @property
     def _credit_due(self) -> bool:
         # Credit travels with settlements; on its own only when there is so much that the stream might dry up.
-        return not self.stopped and self._messages_due * 2 >= max(1, self._window.size)
+        return not self.stopped and not self.stopping and self._messages_due * 2 >= max(1, self._window.size)
 
     def _open_frame(self) -> Frame:
         # A frame says nothing of order: an extension and the end of the same lease must not meet in one.
