@@ -18,9 +18,7 @@ def test_window_begins_with_one_message_and_doubles_at_most():
     assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000]
 
 
-@pytest.mark.parametrize(
-    ("seconds_each", "size"), [(0.001, 100), (0.01, 10), (0.05, 2), (0.3, 0), (10.0, 0)]
-)
+@pytest.mark.parametrize(("seconds_each", "size"), [(0.001, 100), (0.01, 10), (0.05, 2), (0.3, 0), (10.0, 0)])
 def test_window_is_a_moment_of_work(seconds_each, size):
     """Slow work is leased when the loop asks for it, and nothing ahead."""
     window = Window(1_000, fixed=False)
