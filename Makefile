@@ -23,8 +23,9 @@ run: $(VENV)/.installed ## start the broker (ARGS="--config my.toml" passes opti
 demo: $(VENV)/.installed ## see a quiet tenant overtake a flood (ARGS="--seconds 5" passes options on)
 	$(BIN)/fila demo $(ARGS)
 
+# Two at a time, a file to each: many wait for a process or a clock most of the time.
 test: $(VENV)/.installed-dev ## run all tests (ARGS="tests/unit -k lease" runs some)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
 
 check: $(VENV)/.installed-dev ## lint, types, import contracts, generated files
 	$(BIN)/ruff check .

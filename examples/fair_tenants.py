@@ -6,7 +6,7 @@ Start a broker with `make run`, then: .venv/bin/python examples/fair_tenants.py 
 import asyncio
 import sys
 
-from fila import AsyncClient, QueueExistsError
+from fila import AsyncClient
 
 QUEUE = "fair-tenants"
 
@@ -14,10 +14,8 @@ QUEUE = "fair-tenants"
 async def main(addr: str) -> None:
     """Fill the queue, then drain it and say when each tenant was served."""
     async with AsyncClient(addr) as client:
-        try:
-            await client.create_queue(QUEUE)
-        except QueueExistsError:
-            await client.purge_queue(QUEUE)
+        await client.create_queue(QUEUE, exist_ok=True)
+        await client.purge_queue(QUEUE)
 
         async with client.producer(QUEUE) as producer:
             for number in range(200):

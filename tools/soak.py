@@ -81,6 +81,13 @@ SUITES = {
         ],
         read=last_line,
     ),
+    "loss": Suite(
+        "clients whose connection is cut, closed, half-closed, silent or slow at any byte of any call; a count is a fault",
+        count=50_000,
+        chunk=2_500,
+        command=lambda size, seed: ["tests.integration.loss", "--seed", str(seed), "--faults", str(size)],
+        read=last_line,
+    ),
     "faults": Suite(
         "disks that fail and fill up; a count is a run of all such tests",
         count=50,

@@ -5,7 +5,7 @@ call may succeed later, and the message names the offending value. The numbers o
 of gRPC, so that an error means the same on both sides of the wire.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class Code(IntEnum):
@@ -27,6 +27,16 @@ class Code(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
+
+
+class Absence(StrEnum):
+    """Why no broker answered, where that was found out on this side of the wire."""
+
+    NOBODY = "nobody answers at the address"
+    NO_NAME = "the address names no machine"
+    NO_BROKER = "what answers is no broker"
+    NO_TLS = "the connection could not be encrypted"
+    LOST = "the connection broke"
 
 
 class FilaError(Exception):
@@ -91,23 +101,35 @@ class LimitError(FilaError):
 
 
 class UnavailableError(FilaError):
-    """The broker cannot answer now: it stops, or its disk fails. Try again.
+    """No broker can answer now: nobody is there, or it stops, or its disk fails. It is safe to try again.
 
-    Unless `not_done` says otherwise, the outcome is unknown.
+    A call that may not be repeated, and may have been done, raises OutcomeUnknownError instead.
     """
 
     code = Code.UNAVAILABLE
     retryable = True
 
-    def __init__(self, message: str, *, not_done: bool = False) -> None:
+    def __init__(self, message: str, *, not_done: bool = False, absence: Absence | None = None) -> None:
         super().__init__(message)
+        # Without it, the outcome is unknown.
         self.not_done = not_done
+        # None: it is the broker's own word.
+        self.absence = absence
 
 
-class OutcomeUnknownError(UnavailableError):
-    """The connection was lost, or time ran out, before the answer: it may be done or not. Look before you repeat it."""
+class OutcomeUnknownError(FilaError):
+    """The connection was lost, or time ran out, before the answer: it may be done or not. Look before you repeat it.
 
-    retryable = False
+    It is no UnavailableError, so that a loop that tries again on those does nothing twice.
+    """
+
+    code = Code.UNAVAILABLE
+
+
+class ClosedError(FilaError):
+    """The client, producer or consumer was closed here: make another."""
+
+    code = Code.FAILED_PRECONDITION
 
 
 class UnimplementedError(FilaError):

@@ -25,14 +25,14 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._process = subprocess.Popen(
-            arguments,
+            # The terminal that the leader of a session opens first belongs to it, so that Ctrl-C reaches the command as it
+            # does in life. Opened here, between fork and exec, it would meet what gRPC does and logs at a fork.
+            ["sh", "-c", 'exec "$@" <>"$0"', os.ttyname(theirs), *arguments],
             env=own | {"TERM": "xterm-256color"} | (environment or {}),
-            stdin=theirs,
+            stdin=subprocess.DEVNULL,
             stdout=redirect or theirs,
             stderr=theirs,
-            # The terminal belongs to the command, so that Ctrl-C reaches it as it does in life.
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no lock is taken
         )
         os.close(theirs)
         self.raw = ""
@@ -67,7 +67,7 @@ class Terminal:
         except OSError:
             # How Linux says that the other side is closed.
             return False
-        self.raw += chunk.decode()
+        self.raw += chunk.decode(errors="replace")
         return bool(chunk)
 
     def __enter__(self):

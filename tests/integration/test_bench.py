@@ -116,7 +116,10 @@ def test_broker_that_is_not_there_gets_one_sentence(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert finished.returncode == 6
     assert finished.stderr.splitlines() == [
-        f"No broker answers at {address}: start one with `fila server`, or say where it is with --addr."
+        (
+            f"No broker answers at {address}: start one with `fila server --listen {address}`, "
+            "or say where it is with --addr."
+        )
     ]
 
 

@@ -4,6 +4,8 @@ import json
 import socket
 import sys
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -78,6 +80,13 @@ def test_all_is_well_beside_a_broker(addr, tmp_path):
     assert checks["file system"]["values"]["kind"]
     assert (checks["port"]["mark"], checks["broker"]["mark"]) == ("ok", "ok")
     assert "is in use by a fila broker" in checks["port"]["detail"]
+    host, _, port = addr.rpartition(":")
+    assert checks["port"]["values"] == {"host": host, "port": int(port)}
+    assert checks["open files"]["values"].keys() == {"limit"}
+    assert checks["data directory"]["values"] == {"path": str(tmp_path)}
+    broker = checks["broker"]["values"]
+    assert (broker["addr"], broker["queues"], broker["waiting"]) == (addr, 0, 0)
+    assert 0 < broker["call_seconds"] < 10
     assert checks["broker"]["detail"].startswith(f"answers at {addr}: 0 queues, 0 messages waiting")
 
 
@@ -131,6 +140,34 @@ def test_broker_that_was_asked_for_and_is_not_there_fails(tmp_path):
 
     assert (code, checks["broker"]["mark"]) == (1, "fail")
     assert "fila server" in checks["broker"]["detail"]
+
+
+@contextmanager
+def web_server():
+    """Somebody who answers, and not in fila's protocol."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("somebody", [listener, web_server])
+def test_what_listens_and_is_no_broker_is_said_to_be_none(tmp_path, monkeypatch, somebody):
+    """What gRPC makes of silence, or of another protocol, tells nobody what to do."""
+    monkeypatch.setattr("fila.cli.doctor.ANSWER_SECONDS", 0.5)
+    with somebody() as port:
+        code, checks = doctor("--addr", f"127.0.0.1:{port}", directory=tmp_path)
+
+    assert (code, checks["broker"]["mark"]) == (1, "fail")
+    assert (
+        f"something listens at 127.0.0.1:{port} and does not speak fila's protocol"
+        in checks["broker"]["detail"]
+    )
+    assert checks["broker"]["values"] == {"addr": f"127.0.0.1:{port}"}
 
 
 def test_address_that_is_none_fails(tmp_path):

@@ -103,7 +103,7 @@ def test_what_consume_prints_enqueue_takes(addr, fila, orders, tmp_path):
     assert wanted == sorted(
         json.dumps({name: message[name] for name in sent[0]}, sort_keys=True) for message in copied
     )
-    assert json.loads(fila("queue", "inspect", orders).stdout)["depth"] == 500
+    assert json.loads(fila("queue", "inspect", orders).stdout)["waiting"] == 500
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_line_without_end_is_refused_in_bounded_memory(fila, orders):
 
     assert finished.exit_code == 2
     assert "line 1 of standard input is longer than" in finished.stderr
-    assert json.loads(fila("queue", "inspect", orders).stdout)["depth"] == 0
+    assert json.loads(fila("queue", "inspect", orders).stdout)["waiting"] == 0
 
 
 def test_endless_line_is_refused(addr, orders):
@@ -338,3 +338,15 @@ def test_look_keeps_its_leases(fila, orders):
     assert looked.stdout_bytes == b"x\n"
     (message,) = messages(fila, name)
     assert message["attempt_count"] == 0
+
+
+def test_what_somebody_else_works_on_is_not_waited_for(addr, fila, orders):
+    """It may take for ever: the command ends, with nothing."""
+    fila("enqueue", orders, "x")
+    command = [sys.executable, "-m", "fila", "consume", orders, "--follow", "--addr", addr]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as holder:
+        assert holder.stdout.readline() == b"x\n"
+        looked = fila("consume", orders)
+        holder.kill()
+
+    assert (looked.exit_code, looked.stdout_bytes) == (0, b"")

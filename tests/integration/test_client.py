@@ -1,16 +1,19 @@
-"""The client against a real broker in the same process."""
+"""The client against a real broker: one suite for both faces. The synchronous one is driven in threads."""
 
 import asyncio
+import functools
 import gc
-from contextlib import AsyncExitStack, asynccontextmanager
+import inspect
 from pathlib import Path
 
 import pytest
+from tests.integration.faces import FACES, client_of
 
-from fila import AsyncClient, assembly, limits
+import fila.testing
+from fila import AsyncClient, limits
 from fila.client.values import NewMessage
-from fila.config import ServerSettings, Settings, StorageSettings
 from fila.errors import (
+    ClosedError,
     Code,
     InvalidArgumentError,
     LimitError,
@@ -22,33 +25,42 @@ from fila.errors import (
 )
 
 
-@asynccontextmanager
-async def broker(data_dir, address="127.0.0.1:0"):
-    """Run a broker on a free port; what is tested is the client, so the page cache is durable enough."""
-    settings = Settings(
-        server=ServerSettings(listen_addr=address),
-        storage=StorageSettings(data_dir=data_dir, durability="os"),
-    )
-    async with assembly.running(settings) as running:
-        yield running
+def with_broker(body, faces=tuple(FACES)):
+    """Run a test with each face in turn, as the name of the face and a broker of its own in another thread."""
+    wants_log = "caplog" in inspect.signature(body).parameters
 
+    @pytest.mark.parametrize("face", faces)
+    def test(face, tmp_path: Path, caplog):
+        log = {"caplog": caplog} if wants_log else {}
 
-def with_client(body):
-    """Run a test with a client of a broker that has a queue."""
-
-    def test(tmp_path: Path):
         async def run():
-            async with broker(tmp_path / "data") as running, AsyncClient(running.address) as client:
-                await client.create_queue("orders")
-                # Its leases run out while one looks; for those tests alone that want it.
-                await client.create_queue("hasty", visibility_timeout_ms=1000)
+            with fila.testing.broker(data_dir=tmp_path / "data") as broker:
                 async with asyncio.timeout(30):
-                    await body(client)
+                    await body(face, broker, **log)
 
         asyncio.run(run())
 
     test.__name__, test.__doc__ = body.__name__, body.__doc__
     return test
+
+
+def with_client(body, faces=tuple(FACES)):
+    """Run a test with a client of a broker that has a queue, once with each face."""
+
+    @functools.wraps(body)
+    async def run(face, broker, **log):
+        async with client_of(face, broker.address) as client:
+            await client.create_queue("orders")
+            # Its leases run out while one looks; for those tests alone that want it.
+            await client.create_queue("hasty", visibility_timeout_ms=1000)
+            await body(client, **log)
+
+    return with_broker(run, faces)
+
+
+def with_async_client(body):
+    """Run a test of what only the asynchronous face has."""
+    return with_client(body, ["async"])
 
 
 async def until(condition):
@@ -114,7 +126,7 @@ async def test_room_holds_back_a_loop_that_awaits_nothing_else(client):
     assert (await client.stats("orders")).depth == 25_000
 
 
-@with_client
+@with_async_client
 async def test_flood_without_room_is_refused(client):
     """Bounded even if the caller does not look."""
     async with client.producer("orders") as producer:
@@ -135,7 +147,7 @@ async def test_producer_of_an_unknown_queue_says_so(client):
         await receipt
     with pytest.raises(QueueNotFoundError, match="missing"):
         await producer.close()
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         producer.send(b"x")
 
 
@@ -155,13 +167,13 @@ async def test_ack_is_durable_when_awaited(client):
     async with client.consume("orders") as consumer:
         messages = [await anext(consumer) for _ in range(300)]
 
-        await asyncio.gather(*(message.ack() for message in reversed(messages)))
+        await asyncio.gather(*(message.ack().durable() for message in reversed(messages)))
 
         stats = await client.stats("orders")
         assert (stats.depth, stats.in_flight) == (0, 0)
 
 
-@with_client
+@with_async_client
 async def test_giving_up_on_one_ack_leaves_the_others_alone(client):
     """They share a confirmation, not a fate."""
     async with client.producer("orders") as producer:
@@ -421,59 +433,171 @@ async def test_queues_are_administered(client):
 @with_client
 async def test_closed_client_says_so(client):
     """And closing ends the streams, with nothing left leased."""
-    address = client.addr
-    other = AsyncClient(f"http://{address}/")
+    other = type(client)(f"http://{client.addr}/")
     await other.enqueue("orders", None, b"x")
     consumer = other.consume("orders")
     await anext(consumer)
 
     await other.close()
 
-    with pytest.raises(UnavailableError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         await other.list_queues()
+    with pytest.raises(StopAsyncIteration):
+        await anext(consumer)
     stats = await client.stats("orders")
     assert (stats.depth, stats.in_flight, stats.active_consumers) == (1, 0, 0)
 
 
-def test_broker_that_stops_ends_its_streams_with_a_reason(tmp_path):
-    """What was taken is confirmed; what comes later hears why it is not."""
+@with_client
+async def test_closing_the_client_ends_the_loops_that_wait(client):
+    """Without an error: there will be no more messages."""
+    other = type(client)(client.addr)
+    waiting = asyncio.ensure_future(anext(other.consume("orders")))
 
-    async def run():
-        async with broker(tmp_path / "data") as running:
-            client = AsyncClient(running.address, reconnect_seconds=0)
-            await client.create_queue("orders")
-            producer = client.producer("orders")
-            await producer.send(b"x")
-            consumer = client.consume("orders")
-            await (await anext(consumer)).ack()
-            waiting = asyncio.ensure_future(anext(consumer))
-            await asyncio.sleep(0)
-        with pytest.raises(UnavailableError):
-            await waiting
-        with pytest.raises(UnavailableError):
-            await producer.room()
-        with pytest.raises(UnavailableError):
-            await client.list_queues()
-        await client.close()
+    async def attached():
+        return (await client.stats("orders")).active_consumers == 1
 
-    asyncio.run(run())
+    await until(attached)
+    await other.close()
 
-
-def test_nobody_listens(tmp_path):
-    """Connecting says so, at once."""
-
-    async def run():
-        async with broker(tmp_path / "data") as running:
-            address = running.address
-            connected = await AsyncClient.connect(address)
-            await connected.close()
-        with pytest.raises(UnavailableError):
-            await AsyncClient.connect(address)
-
-    asyncio.run(run())
+    with pytest.raises(StopAsyncIteration):
+        await waiting
 
 
 @with_client
+async def test_closing_the_client_flushes_its_producers(client):
+    """What was sent before it is durable after it, also where nobody closed the producer."""
+    other = type(client)(client.addr)
+    producer = other.producer("orders")
+    receipts = [producer.send(b"x") for _ in range(700)]
+
+    await other.close()
+
+    assert (await client.stats("orders")).depth == len(receipts)
+    with pytest.raises(ClosedError, match="closed"):
+        producer.send(b"y")
+
+
+@with_broker
+async def test_client_that_does_not_reconnect_is_told_when_the_broker_stops(face, broker):
+    """What was taken is confirmed; what comes later hears why it is not."""
+    async with client_of(face, broker.address, reconnect_seconds=0) as client:
+        await client.create_queue("orders")
+        producer = client.producer("orders")
+        await producer.send(b"x")
+        consumer = client.consume("orders")
+        await (await anext(consumer)).ack()
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+
+        await asyncio.to_thread(broker.stop)
+
+        with pytest.raises(UnavailableError):
+            await waiting
+        with pytest.raises(UnavailableError):
+            producer.send(b"y")
+        with pytest.raises(UnavailableError):
+            await client.list_queues()
+
+
+@with_broker
+async def test_restart_is_a_pause(face, broker):
+    """No exception reaches the caller: streams wait, calls wait, and what was sent meanwhile is taken afterwards."""
+    async with client_of(face, broker.address) as client:
+        await client.create_queue("orders")
+        producer, consumer = client.producer("orders"), client.consume("orders")
+        await producer.send(b"0")
+        assert (await anext(consumer)).payload == b"0"
+        held = await client.enqueue("orders", None, b"1")
+        message = await anext(consumer)
+        waiting = asyncio.ensure_future(anext(consumer))
+
+        await asyncio.to_thread(broker.stop)
+        receipt = producer.send(b"2")
+        call = asyncio.ensure_future(client.stats("orders"))
+        await asyncio.to_thread(broker.start)
+
+        assert await receipt
+        assert (await waiting).payload == b"2"
+        assert (await call).depth >= 0
+        # It stayed leased over the restart, and is settled by its id.
+        assert message.id == held
+        await message.ack().durable()
+        await producer.close()
+
+
+@with_broker
+async def test_work_of_two_streams_is_settled_after_the_end_of_both(face, broker):
+    """Nobody waits for ever for an ack that no stream can carry any more."""
+    async with client_of(face, broker.address) as client:
+        await client.create_queue("orders")
+        consumer = client.consume("orders", prefetch=1)
+        await client.enqueue("orders", None, b"0")
+        first = await anext(consumer)
+        await asyncio.to_thread(broker.restart)
+        await client.enqueue("orders", None, b"1")
+        second = await anext(consumer)
+        consumer.stop()
+
+        await client.delete_queue("orders")
+
+        async def stream_has_ended():
+            return await anext(consumer, None) is None
+
+        await until(stream_has_ended)
+        for message in (first, second):
+            with pytest.raises((MessageNotFoundError, QueueNotFoundError)):
+                await message.ack().durable()
+
+
+@with_client
+async def test_closing_is_no_reason_for_a_warning(client, caplog):
+    """A message that was on its way to a consumer that closes goes back, and nothing is lost by that."""
+    for number in range(30):
+        other = type(client)(client.addr)
+        consumer = other.consume("orders")
+        await client.enqueue("orders", None, b"x")
+        await (await anext(consumer)).ack().durable()
+        # Leased at once, and perhaps still on its way when the stream ends.
+        await client.enqueue("orders", None, b"%d" % number)
+        await other.close()
+        (message,) = await client.lease("orders", wait_seconds=10)
+        assert message.attempt_count == 0
+        await message.ack()
+
+    assert [record.getMessage() for record in caplog.records if record.name == "fila.client"] == []
+
+
+@with_broker
+async def test_closing_does_not_wait_for_a_broker_that_is_away(face, broker):
+    """There is nobody to take leave of, and nothing in doubt."""
+    async with client_of(face, broker.address) as client:
+        await client.create_queue("orders")
+        consumer = client.consume("orders")
+        await client.enqueue("orders", None, b"x")
+        await (await anext(consumer)).ack().durable()
+        waiting = asyncio.ensure_future(anext(consumer, None))
+        await asyncio.to_thread(broker.stop)
+
+        async with asyncio.timeout(limits.STREAM_CLOSE_TIMEOUT_SECONDS / 2):
+            await consumer.aclose()
+            await client.close()
+
+        assert await waiting is None
+
+
+@with_broker
+async def test_nobody_listens(face, broker):
+    """Connecting says so, at once."""
+    connected = await FACES[face].connect(broker.address)
+    await connected.close()
+    await asyncio.to_thread(broker.stop)
+
+    with pytest.raises(UnavailableError):
+        await FACES[face].connect(broker.address)
+
+
+@with_async_client
 async def test_call_that_takes_too_long_ends(client):
     """Every call has a deadline."""
     hurried = AsyncClient(client.addr, timeout_seconds=0.05)
@@ -494,36 +618,37 @@ async def test_call_that_takes_too_long_ends(client):
 
 
 @pytest.mark.parametrize("addr", ["", "a b:1", "host:0", "host:70000", "ftp://host"])
-def test_address_that_is_none_is_refused(addr):
+@pytest.mark.parametrize("face", FACES)
+def test_address_that_is_none_is_refused(face, addr):
     """Before gRPC takes it for a name and waits."""
     with pytest.raises(InvalidArgumentError, match=r"is no address|port"):
-        AsyncClient(addr)
+        FACES[face](addr)
 
 
-def test_stopping_broker_owes_no_receipt(tmp_path):
+@with_broker
+async def test_stopping_broker_owes_no_receipt(face, broker):
     """Every message that a stopping broker has stored has its receipt, and no other has one."""
     receipts = []
 
     async def produce(client):
         async with client.producer("orders") as producer:
+            await producer.send(b"first")
             while True:
                 await producer.room()
                 receipts.append(producer.send(bytes(1_000)))
-
-    async def run():
-        async with AsyncExitStack() as brokers:
-            running = await brokers.enter_async_context(broker(tmp_path / "data"))
-            async with AsyncClient(running.address, reconnect_seconds=0) as client:
-                await client.create_queue("orders")
-                producing = asyncio.create_task(produce(client))
-                while len(receipts) < 5_000:  # noqa: ASYNC110 - it is another task that sends
+                if face == "sync" and not len(receipts) % 500:
                     await asyncio.sleep(0)
-                await brokers.aclose()
-                with pytest.raises(UnavailableError):
-                    await producing
-                results = await asyncio.gather(*receipts, return_exceptions=True)
-        async with broker(tmp_path / "data") as running, AsyncClient(running.address) as client:
-            stored = (await client.stats("orders")).depth
-        assert stored == sum(isinstance(result, str) for result in results) > 0
 
-    asyncio.run(run())
+    async with client_of(face, broker.address, reconnect_seconds=0) as client:
+        await client.create_queue("orders")
+        producing = asyncio.create_task(produce(client))
+        while len(receipts) < 5_000:  # noqa: ASYNC110 - it is another task that sends
+            await asyncio.sleep(0)
+        await asyncio.to_thread(broker.stop)
+        with pytest.raises(UnavailableError):
+            await producing
+        results = await asyncio.gather(*receipts, return_exceptions=True)
+    await asyncio.to_thread(broker.start)
+    async with AsyncClient(broker.address) as client:
+        stored = (await client.stats("orders")).depth
+    assert stored == 1 + sum(isinstance(result, str) for result in results)

@@ -7,8 +7,9 @@ import grpc
 import pytest
 from grpc import aio
 
-from fila import AsyncClient
+from fila import AsyncClient, NewMessage
 from fila.errors import (
+    ClosedError,
     Code,
     InvalidArgumentError,
     LimitError,
@@ -47,6 +48,24 @@ class Script(service_pb2_grpc.FilaServiceServicer, admin_pb2_grpc.FilaAdminServi
     async def ListQueues(self, request, context):  # noqa: N802 - the contract's name
         await self._answer(context)
         return admin_pb2.ListQueuesResponse()
+
+    async def EnqueueBatch(self, request, context):  # noqa: N802 - the contract's name
+        await self._answer(context)
+        return service_pb2.EnqueueBatchResponse(
+            results=[
+                service_pb2.EnqueueResult(
+                    error_code=Code.UNAVAILABLE,
+                    error="as the test said",
+                    not_taken=message.payload == b"not taken",
+                )
+                for message in request.messages
+            ]
+        )
+
+    async def Subscribe(self, requests, context):  # noqa: N802 - the contract's name
+        self.calls += 1
+        await asyncio.get_running_loop().create_future()
+        yield service_pb2.SubscribeResponse()
 
     async def Ack(self, request, context):  # noqa: N802 - the contract's name
         await self._answer(context)
@@ -123,6 +142,15 @@ async def test_enqueue_that_certainly_had_no_effect_is_repeated(client, script):
 
 
 @with_script()
+async def test_message_of_a_batch_says_whether_it_is_in_doubt(client, script):
+    """Where the broker does not say that it was not taken, it may not be sent again as it is."""
+    first, second = await client.enqueue_batch("orders", [NewMessage(b"not taken"), NewMessage(b"perhaps")])
+
+    assert (type(first.error), first.error.not_done) == (UnavailableError, True)
+    assert (type(second.error), second.error.retryable) == (OutcomeUnknownError, False)
+
+
+@with_script()
 async def test_refusal_is_raised_and_not_repeated(client, script):
     """Only a connection is waited for: a limit, a mistake and a refusal are the caller's to know."""
     for status, kind in [
@@ -185,9 +213,34 @@ def test_broker_that_never_answered_is_not_waited_for():
             pass
         async with asyncio.timeout(20), AsyncClient(address) as client:
             for call in (client.list_queues(), client.enqueue("orders", None, b"x")):
-                with pytest.raises(UnavailableError) as caught:
+                with pytest.raises(UnavailableError, match="no broker answers at") as caught:
                     await call
-                assert type(caught.value) is UnavailableError
+                assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
+
+    asyncio.run(run())
+
+
+def test_name_that_nobody_knows_is_not_in_doubt():
+    """Nothing was sent; nor is there anything to wait for."""
+
+    async def run():
+        async with asyncio.timeout(20), AsyncClient("no-such-host.invalid:5555") as client:
+            with pytest.raises(UnavailableError) as caught:
+                await client.enqueue("orders", None, b"x")
+            assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
+
+    asyncio.run(run())
+
+
+def test_first_enqueue_is_in_doubt_when_its_answer_is_lost():
+    """It was sent: that the client had no answer before does not make it safe to repeat."""
+
+    async def run():
+        script = Script()
+        script.answers = [(UNAVAILABLE, ())]
+        async with asyncio.timeout(20), serving(script) as address, AsyncClient(address) as client:
+            with pytest.raises(OutcomeUnknownError):
+                await client.enqueue("orders", None, b"x")
 
     asyncio.run(run())
 
@@ -224,7 +277,7 @@ def test_patience_ends_with_a_word_about_the_broker():
             for call in (client.list_queues(), client.enqueue("orders", None, b"x")):
                 with pytest.raises(UnavailableError, match="did not come back within") as caught:
                     await call
-                assert type(caught.value) is UnavailableError
+                assert (type(caught.value), caught.value.not_done) == (UnavailableError, True)
             await client.close()
 
     asyncio.run(run())
@@ -248,8 +301,30 @@ def test_closing_ends_whoever_waits_for_the_broker():
             await client.close()
             ends = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert [type(end) for end in ends] == [UnavailableError] * 3
-        with pytest.raises(UnavailableError, match="closed"):
+        assert [type(end) for end in ends] == [ClosedError] * 3
+        with pytest.raises(ClosedError, match="closed"):
             await anext(consumer)
+
+    asyncio.run(run())
+
+
+def test_closing_ends_whoever_waits_for_a_stream():
+    """Also where the broker says nothing on it: it is closed here, and another try with this client is in vain."""
+
+    async def subscribe(client):
+        return await client.consume("orders")
+
+    async def run():
+        script = Script()
+        async with asyncio.timeout(20), serving(script) as address:
+            client = AsyncClient(address, timeout_seconds=0.2)
+            subscribed = asyncio.ensure_future(subscribe(client))
+            while not script.calls:  # noqa: ASYNC110 - until the stream is open
+                await asyncio.sleep(0.001)
+
+            await client.close()
+
+            with pytest.raises(ClosedError, match="closed"):
+                await subscribed
 
     asyncio.run(run())

@@ -43,7 +43,7 @@ print(*sorted(name for name in names if not exists(name)))
 PROGRAM = """
 import asyncio, sys
 import fila
-from fila import AsyncClient
+from fila import AsyncClient, Client
 
 async def main():
     async with AsyncClient(sys.argv[1]) as client:
@@ -57,9 +57,16 @@ async def main():
             await message.ack()
             if len(got) == 100:
                 break
-    print(got == list(range(100)), fila.__file__)
+    return got == list(range(100))
 
-asyncio.run(main())
+def without_asyncio():
+    with Client(sys.argv[1]) as client:
+        client.enqueue("orders", payload=b"last")
+        for message in client.consume("orders"):
+            message.ack()
+            return message.payload == b"last"
+
+print(asyncio.run(main()) and without_asyncio(), fila.__file__)
 """
 
 USERS_TEST = """
@@ -151,7 +158,12 @@ def test_sdist_builds_the_same_wheel(sdist, wheel, tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist"]
     subprocess.run(build, cwd=unpacked, check=True, capture_output=True)
 
-    assert (tmp_path / "dist" / wheel.name).read_bytes() == wheel.read_bytes()
+    again = tmp_path / "dist" / wheel.name
+    with ZipFile(wheel) as ours, ZipFile(again) as theirs:
+        names = {*ours.namelist(), *theirs.namelist()}
+        differing = [name for name in sorted(names) if ours.read(name) != theirs.read(name)]
+    assert differing == []
+    assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_declared_requirements_are_all_that_is_needed(environment, tmp_path):

@@ -59,7 +59,7 @@ def refused(directory, *arguments, **options):
         lines = server.errors.splitlines()
     # One line, whatever else: a traceback is no sentence.
     assert len(lines) == 1, lines
-    assert lines[0].startswith("fila server: ")
+    assert lines[0].startswith("Error: ")
     return code, lines[0]
 
 
@@ -212,7 +212,7 @@ def test_taken_port_is_refused(tmp_path):
 
         code, sentence = refused(tmp_path, listen=address)
 
-    assert code == 2
+    assert code == 1
     assert f"cannot listen on {address}: is another server using port" in sentence
     assert not (tmp_path / "data").exists()
 
@@ -220,15 +220,15 @@ def test_taken_port_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("notahost.invalid:5602", "the host notahost.invalid is not known: set listen_addr"),
-        ("192.0.2.1:5602", "192.0.2.1 is no address of this machine: set listen_addr"),
+        ("notahost.invalid:5602", "the host notahost.invalid is not known: set --listen (listen_addr)"),
+        ("192.0.2.1:5602", "192.0.2.1 is no address of this machine: set --listen (listen_addr)"),
     ],
 )
 def test_address_that_is_not_of_this_machine_is_refused(tmp_path, address, expected):
     """The sentence blames the address, not a port that is free."""
     code, sentence = refused(tmp_path, listen=address)
 
-    assert code == 2
+    assert code == 1
     assert f"cannot listen on {address}: {expected}" in sentence
 
 

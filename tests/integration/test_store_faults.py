@@ -577,6 +577,36 @@ async def test_broker_without_its_store_says_that_nothing_was_done(broker, disk)
 
 
 @with_broker
+async def test_batch_does_not_overtake_one_that_failed(broker, disk):
+    """On its stream nothing is taken after it, although the store is soon open again: the producer sends both anew."""
+    async with stub_of(broker) as stub:
+        body = messages.Body(payload=b"x").SerializeToString()
+        columns = messages.MessageColumns(bodies=body, sizes=[len(body)])
+        disk.fail["write"] = 1
+        produce = stub.Produce()
+        await produce.write(service.ProduceRequest(sequence=1, queue="q", messages=columns))
+        receipt = await produce.read()
+        assert receipt.error_code == grpc.StatusCode.UNAVAILABLE.value[0]
+
+        async def is_open():
+            with suppress(UnavailableError):
+                await broker.ask(lambda request: GetStats(request, "q"))
+                return True
+            return False
+
+        while not await is_open():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        await produce.write(service.ProduceRequest(sequence=2, messages=columns))
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await produce.read()
+        waiting = (await broker.ask(lambda request: GetStats(request, "q"))).depth
+
+    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+    # The first may have been stored, or not.
+    assert waiting <= 1
+
+
+@with_broker
 async def test_full_disk_says_that_nothing_was_done(broker, disk):
     """RESOURCE_EXHAUSTED of the broker's own making is a refusal: the message is not there, and may be sent again."""
     async with stub_of(broker) as stub:

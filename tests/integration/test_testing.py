@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import fila.testing
-from fila import AsyncClient
+from fila import AsyncClient, Client
 from fila.errors import ConfigError, StoreError
 
 TIMEOUT_S = 120
@@ -88,6 +88,17 @@ def test_broker_leaves_nothing_behind_when_the_test_fails(temporary_dir):
 
     assert list(temporary_dir.iterdir()) == []
     assert not is_listening(addresses[0])
+
+
+def test_broker_serves_a_test_without_a_loop():
+    """The broker's loop is in a thread of its own: calls that block this one are answered, over a restart too."""
+    with fila.testing.broker() as broker, Client(broker.address) as client:
+        client.create_queue("orders")
+        client.enqueue("orders", payload=b"before")
+        broker.restart()
+        client.enqueue("orders", payload=b"after")
+
+        assert [message.payload for message in client.lease("orders", 2)] == [b"before", b"after"]
 
 
 def test_broker_serves_a_test_that_has_a_loop():

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from tests.integration.tls_proxy import Certificate, tls_proxy
 
-from fila import AsyncClient, assembly
+from fila import AsyncClient, Client, assembly
 from fila.client.address import parse
 from fila.client.channel import open_channel
 from fila.config import ServerSettings, Settings, StorageSettings
@@ -153,6 +153,21 @@ def test_client_does_everything_over_tls(tmp_path, certificate):
             return await take(client, 100)
 
     assert run_bounded(run()) == list(range(100))
+
+
+def test_client_without_asyncio_speaks_tls_too(tmp_path, certificate):
+    """It has the same channel, with the same authority."""
+
+    def call(addr):
+        with Client(addr, ca_file=certificate.path) as client:
+            client.create_queue("orders")
+            return [queue.name for queue in client.list_queues()]
+
+    async def run():
+        async with broker_in(tmp_path) as broker, tls_proxy(certificate, broker) as proxy:
+            return await asyncio.to_thread(call, proxy.address)
+
+    assert run_bounded(run()) == ["orders"]
 
 
 async def take(client, count):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fila.client.batching import BatchingCore
 from fila.client.bodies import decode_body
 from fila.errors import LimitError, OutcomeUnknownError, UnavailableError
-from fila.wire.v1.service_pb2 import ProduceResponse
+from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
 
 MESSAGES_HELD_MAX = 20
 BYTES_HELD_MAX = 400
@@ -22,7 +22,9 @@ ADD = st.tuples(
     st.sampled_from([None, "acme", "umbrella", "default"]),
     st.sampled_from([None, 1, 4]),
 )
-QUIET = st.one_of(ADD, ADD, st.just(("write",)), st.just(("receipt",)), st.just(("refuse",)))
+# As many as make several batches, each with its frame if it may have one.
+FLOOD = st.tuples(st.just("flood"), st.integers(4, 16))
+QUIET = st.one_of(ADD, FLOOD, st.just(("write",)), st.just(("receipt",)), st.just(("refuse",)))
 TROUBLE = st.one_of(
     # So many of the unanswered batches were stored before it.
     st.tuples(st.just("lose"), st.integers(0, BATCHES_IN_FLIGHT)),
@@ -32,6 +34,12 @@ TROUBLE = st.one_of(
     st.tuples(st.just("wait"), st.integers(1, 6)),
 )
 TIMEOUT_SECONDS = 10
+
+
+def next_request(core):
+    """Read the next frame as the broker does."""
+    frame = core.next_frame()
+    return None if frame is None else ProduceRequest.FromString(frame)
 
 
 class BrokerModel:
@@ -76,7 +84,9 @@ class BrokerModel:
         )
 
     def store_unanswered(self, number):
-        """Store some batches whose receipts will not arrive."""
+        """Store some batches whose receipts will not arrive, unless nothing is taken any more."""
+        if self.refuses:
+            return
         for _, messages in self.unanswered[:number]:
             self.stored += messages
             self.unreceipted.update(messages)
@@ -139,8 +149,13 @@ class History:
         message = (payload, key or "default", weight or 1)
         self.sent.append((batch, batch.count - 1, message, self.core.bytes_held - held))
 
+    def flood(self, number):
+        for _ in range(number):
+            self.add(number, None, None)
+            self.write()
+
     def write(self):
-        request = self.core.next_request()
+        request = next_request(self.core)
         if request is not None:
             assert not self.core.stopping
             self.broker.write(request)
@@ -159,7 +174,7 @@ class History:
         while self.broker.unanswered:
             self.receipt()
         self.core.on_response(ProduceResponse(sequence=0, error_code=14, error="stopping"))
-        assert self.core.next_request() is None
+        assert next_request(self.core) is None
 
     def take_nothing(self):
         """What is in flight is not taken, nor what follows."""
@@ -224,7 +239,7 @@ def test_nothing_lost_nothing_reordered_memory_bounded(steps):
     assert [message for message in history.broker.stored if message not in unknown] == taken
 
 
-@settings(max_examples=300)
+@settings(max_examples=500)
 @given(steps=st.lists(st.one_of(QUIET, QUIET, TROUBLE), max_size=120), repeat=st.booleans())
 def test_lost_streams_lose_nothing_and_reorder_nothing(steps, repeat):
     """Streams are lost, brokers stop, disks fail, batches are not taken, time runs out.
@@ -253,4 +268,4 @@ def test_failed_producer_resolves_every_receipt(steps, repeat):
 
     history.check()
     assert history.core.messages_held == history.core.bytes_held == 0
-    assert history.core.next_request() is None
+    assert next_request(history.core) is None

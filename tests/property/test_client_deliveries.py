@@ -121,4 +121,4 @@ def test_credit_and_what_is_held_add_up_to_the_prefetch(steps):
     write()
     assert sorted(broker.settled) == sorted(settled)
     assert core.in_work == 0
-    assert broker.credit + core._credit_messages == PREFETCH
+    assert broker.credit + core._messages_due == PREFETCH

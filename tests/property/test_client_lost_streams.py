@@ -179,9 +179,9 @@ class History:
 
     def keep_alive(self, _):
         _, adrift = self.core.keep_alive(self.now)
-        for (held, first, count), _ in adrift:
+        settled = set(self.frames) | set(self.by_id)
+        for held, first, count in (place for places in adrift.values() for place in places):
             assert held.generation != self.core.generation
-            settled = set(self.frames) | set(self.by_id)
             assert not settled & {(held.generation, held.epoch, first + place) for place in range(count)}
 
     def stopping(self, _):

@@ -7,17 +7,24 @@ from typing import assert_type
 
 from fila import (
     AsyncClient,
+    ClosedError,
+    Consumer,
+    Discipline,
     EnqueueResult,
     FilaClient,
     FilaError,
     Message,
     NewMessage,
     OutcomeUnknownError,
+    Producer,
     QueueInfo,
     QueueNotFoundError,
     QueueStats,
+    Receipt,
     RPCError,
+    Settlement,
     UnavailableError,
+    Worker,
 )
 
 
@@ -72,6 +79,21 @@ async def consume(client: AsyncClient) -> None:
         await client.nack("orders", message.id, "why")
 
 
+async def send(producer: Producer) -> Receipt:
+    """The parts of a program have names for what they are given."""
+    await producer.room()
+    return producer.send(b"hello")
+
+
+async def settle(consumer: Consumer) -> Settlement:
+    """Whatever failed is a reason as it is."""
+    message = await anext(consumer)
+    try:
+        return message.ack()
+    except FilaError as error:
+        return message.nack(error)
+
+
 async def handle(message: Message) -> None:
     """What a worker calls."""
     await asyncio.sleep(len(message.payload))
@@ -79,12 +101,18 @@ async def handle(message: Message) -> None:
 
 async def work(client: AsyncClient) -> None:
     """A worker until it is told to stop."""
-    await client.worker("orders", handle, concurrency=10).run()
+    worker = client.worker("orders", handle, concurrency=10)
+    assert_type(worker, Worker)
+    await worker.run()
 
 
 async def administer(client: AsyncClient) -> None:
     """Queues."""
     await client.create_queue("orders", visibility_timeout_ms=60_000, discipline="drr", quantum=1000)
+    discipline: Discipline = "wfq"
+    await client.create_queue("orders", discipline=discipline, exist_ok=True)
+    # A checker finds it: else this comment would be one error too many.
+    await client.create_queue("orders", discipline="lifo")  # type: ignore[arg-type]
     stats = await client.stats("orders")
     assert_type(stats, QueueStats)
     assert_type({key.key: key.pending_count for key in stats.keys}, dict[str, int])
@@ -100,6 +128,8 @@ async def fail(client: AsyncClient) -> str:
         return error.message
     except OutcomeUnknownError as error:
         return f"perhaps: {error.message}"
+    except ClosedError as error:
+        return f"never: {error.message}"
     except UnavailableError as error:
         return "later" if error.retryable else "never"
     except RPCError as error:

@@ -466,6 +466,27 @@ async def test_space_that_could_not_be_given_back_is_tried_again(broker, disk, c
     await until(lambda: spans(disk, 1))
 
 
+def test_a_stop_during_a_compaction_is_no_trouble(disk, caplog):
+    """The store is closed under it, as a stop has it: nobody is warned of that."""
+
+    async def body():
+        broker = Broker(lambda: disk)
+        broker.open()
+        await broker.ask(lambda request: CreateQueue(request, QueueSpec("q")))
+        disk.compacts.clear()
+        disk.fail_compact = 1
+        await broker.ask(lambda request: DeleteQueue(request, "q"))
+        await asyncio.to_thread(disk.compacting.wait)
+        stopping = asyncio.create_task(broker.stop())
+        await until(lambda: broker._space._store is None)
+        disk.compacts.set()
+        await stopping
+
+    asyncio.run(body())
+    assert disk.fail_compact == 0
+    assert caplog.messages == []
+
+
 def test_space_of_a_store_that_failed_is_given_back_by_the_next_opening(disk, monkeypatch):
     """A compaction that outlives its opening and fails is begun again, whichever ends first."""
     monkeypatch.setattr(limits, "REOPEN_INTERVAL_MS", 1)

@@ -5,6 +5,7 @@ import pytest
 from fila import limits
 from fila.client.batching import BatchingCore
 from fila.errors import (
+    ClosedError,
     InvalidArgumentError,
     LimitError,
     OutcomeUnknownError,
@@ -13,7 +14,13 @@ from fila.errors import (
     UnavailableError,
 )
 from fila.wire.v1.messages_pb2 import Body
-from fila.wire.v1.service_pb2 import ProduceResponse
+from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
+
+
+def next_request(core):
+    """Read the next frame as the broker does."""
+    frame = core.next_frame()
+    return None if frame is None else ProduceRequest.FromString(frame)
 
 
 def body_of(payload):
@@ -44,7 +51,7 @@ def test_lone_message_leaves_at_once():
     core = BatchingCore("orders")
     core.add(b"x")
 
-    request = core.next_request()
+    request = next_request(core)
 
     assert (request.sequence, request.queue) == (1, "orders")
     assert request.messages.bodies == body_of(b"x")
@@ -55,13 +62,13 @@ def test_what_arrives_while_a_batch_is_in_flight_forms_the_next():
     """The batch grows by itself under load."""
     core = BatchingCore("orders")
     core.add(b"0")
-    first = core.next_request()
+    first = next_request(core)
     for number in range(1, 10):
         core.add(str(number).encode())
 
-    assert core.next_request() is None
+    assert next_request(core) is None
     core.on_response(receipt(first))
-    second = core.next_request()
+    second = next_request(core)
 
     assert second.sequence == 2
     assert second.queue == ""
@@ -69,16 +76,19 @@ def test_what_arrives_while_a_batch_is_in_flight_forms_the_next():
 
 
 def test_full_batches_leave_while_others_are_in_flight():
-    """A flood is pipelined, up to the number of batches that may be in flight."""
+    """A flood is pipelined, up to the number of batches that may be in flight; only until then is the writer due."""
     core = BatchingCore("orders", batch_messages=2, batches_in_flight=2)
     for _ in range(7):
         core.add(b"x")
+    assert core.is_writer_due
 
-    requests = [core.next_request(), core.next_request()]
+    requests = [next_request(core), next_request(core)]
 
     assert [len(request.messages.sizes) for request in requests] == [2, 2]
-    assert core.next_request() is None
-    assert core.has_full_batch
+    assert next_request(core) is None
+    assert not core.is_writer_due
+    core.on_response(receipt(requests[0]))
+    assert core.is_writer_due
 
 
 def test_batch_ends_before_it_would_be_too_large():
@@ -88,7 +98,7 @@ def test_batch_ends_before_it_would_be_too_large():
         core.add(bytes(size))
 
     sizes = []
-    while (request := core.next_request()) is not None or core.messages_held:
+    while (request := next_request(core)) is not None or core.messages_held:
         if request is not None:
             sizes.append([size - 2 - (size > 130) for size in request.messages.sizes])
             core.on_response(receipt(request))
@@ -102,7 +112,7 @@ def test_defaults_are_left_out_of_the_columns():
     core.add(b"x")
     core.add(b"y", weight=1, cost=1, fairness_key="default")
 
-    columns = core.next_request().messages
+    columns = next_request(core).messages
 
     assert not columns.keys
     assert not columns.key_index
@@ -118,7 +128,7 @@ def test_keys_weights_and_costs_stand_beside_their_messages():
     core.add(b"c", fairness_key="acme", weight=3)
     core.add(b"d", cost=2)
 
-    columns = core.next_request().messages
+    columns = next_request(core).messages
 
     assert list(columns.keys) == ["acme", "default"]
     assert list(columns.key_index) == [0, 1, 0, 1]
@@ -131,7 +141,7 @@ def test_receipt_tells_where_each_message_went():
     core = BatchingCore("orders")
     batch = core.add(b"a")
 
-    core.on_response(receipt(core.next_request(), first_offset=40))
+    core.on_response(receipt(next_request(core), first_offset=40))
 
     assert batch.done
     assert batch.error is None
@@ -142,11 +152,11 @@ def test_refused_batch_fails_alone():
     """An error in a receipt is about one batch, and a flush hears of it even if nobody else looks."""
     core = BatchingCore("orders")
     batch = core.add(b"a")
-    request = core.next_request()
+    request = next_request(core)
 
     core.on_response(ProduceResponse(sequence=request.sequence, error_code=5, error="no queue orders"))
     later = core.add(b"b")
-    core.on_response(receipt(core.next_request()))
+    core.on_response(receipt(next_request(core)))
 
     assert isinstance(batch.error, QueueNotFoundError)
     assert isinstance(core.refused, QueueNotFoundError)
@@ -157,19 +167,19 @@ def test_stopping_broker_still_answers_what_is_in_flight():
     """What was sent gets its receipt; what was not sent is kept for the next stream, and more goes in meanwhile."""
     core = BatchingCore("orders")
     sent = core.add(b"a")
-    request = core.next_request()
+    request = next_request(core)
     unsent = core.add(b"b")
 
     core.on_response(STOPPING)
 
     assert core.stopping
-    assert core.next_request() is None
+    assert next_request(core) is None
     core.add(b"c")
     core.on_response(receipt(request))
     assert (sent.done, sent.error, unsent.done) == (True, None, False)
-    assert core.next_request() is None
+    assert next_request(core) is None
     core.lost(UnavailableError("the broker is shutting down"))
-    later = core.next_request()
+    later = next_request(core)
     assert (later.sequence, later.queue, later.messages.bodies) == (
         1,
         "orders",
@@ -182,7 +192,7 @@ def test_receipt_out_of_turn_is_refused(sequence):
     """Receipts come in order: anything else would resolve the wrong messages. None is resolved by it."""
     core = BatchingCore("orders")
     batch = core.add(b"a")
-    core.next_request()
+    next_request(core)
 
     with pytest.raises(RPCError, match=f"receipt for batch {sequence}"):
         core.on_response(ProduceResponse(sequence=sequence, count=1))
@@ -193,7 +203,7 @@ def test_receipt_for_nothing_is_refused():
     """Also for a batch that has its receipt."""
     core = BatchingCore("orders")
     core.add(b"a")
-    response = receipt(core.next_request())
+    response = receipt(next_request(core))
     core.on_response(response)
 
     with pytest.raises(RPCError, match="not next"):
@@ -204,12 +214,12 @@ def test_lost_stream_is_followed_by_the_same_batches_in_their_order():
     """In flight first, then full, then open: numbered anew, and the queue is named again."""
     core = BatchingCore("orders", batch_messages=2, batches_in_flight=2)
     batches = [core.add(b"%d" % number, fairness_key="acme", weight=3, cost=2) for number in range(7)]
-    before = [core.next_request().messages, core.next_request().messages]
+    before = [next_request(core).messages, next_request(core).messages]
 
     core.lost(UnavailableError("gone"))
 
     requests, bodies = [], b""
-    while (request := core.next_request()) is not None:
+    while (request := next_request(core)) is not None:
         requests.append((request.sequence, request.queue))
         bodies += request.messages.bodies
         if len(requests) <= len(before):
@@ -225,16 +235,16 @@ def test_batch_that_was_not_taken_goes_out_again_before_those_behind_it():
     """Whether or not repeating is allowed: it certainly is in no queue. Those behind it must not overtake it."""
     core = BatchingCore("orders", batch_messages=1, batches_in_flight=2, repeat=False)
     first, _, third = core.add(b"0"), core.add(b"1"), core.add(b"2")
-    requests = [core.next_request(), core.next_request()]
+    requests = [next_request(core), next_request(core)]
 
     for request in requests:
         core.on_response(refusal(request, not_taken=True))
 
     assert core.stopping
-    assert core.next_request() is None
+    assert next_request(core) is None
     assert core.is_idle
     core.lost(UnavailableError("gone"))
-    again = [core.next_request(), core.next_request()]
+    again = [next_request(core), next_request(core)]
     assert [request.messages.bodies for request in again] == [body_of(b"0"), body_of(b"1")]
     core.on_response(receipt(again[0]))
     assert (first.error, third.done) == (None, False)
@@ -245,12 +255,12 @@ def test_batch_whose_outcome_is_unknown_goes_out_again_if_that_is_allowed():
     core = BatchingCore("orders")
     batch = core.add(b"0")
 
-    core.on_response(refusal(core.next_request()))
+    core.on_response(refusal(next_request(core)))
 
     assert core.stopping
     assert not batch.done
     core.lost(UnavailableError("gone"))
-    core.on_response(receipt(core.next_request(), first_offset=3))
+    core.on_response(receipt(next_request(core), first_offset=3))
     assert (batch.error, batch.first_offset) == (None, 3)
 
 
@@ -259,25 +269,25 @@ def test_batch_whose_outcome_is_unknown_fails_where_repeating_is_not_allowed():
     core = BatchingCore("orders", repeat=False)
     batch = core.add(b"0")
 
-    core.on_response(refusal(core.next_request()))
+    core.on_response(refusal(next_request(core)))
 
     assert type(batch.error) is OutcomeUnknownError
     assert not core.stopping
     core.add(b"1")
-    assert core.next_request().sequence == 2
+    assert next_request(core).sequence == 2
 
 
 def test_lost_receipt_fails_where_repeating_is_not_allowed():
     """What was sent is in doubt; what was not sent goes out on the next stream."""
     core = BatchingCore("orders", batch_messages=1, batches_in_flight=1, repeat=False)
     sent, unsent = core.add(b"0"), core.add(b"1")
-    core.next_request()
+    next_request(core)
 
     core.lost(UnavailableError("gone"))
 
     assert type(sent.error) is OutcomeUnknownError
     assert type(core.refused) is OutcomeUnknownError
-    request = core.next_request()
+    request = next_request(core)
     assert (request.sequence, request.messages.bodies) == (1, body_of(b"1"))
     core.on_response(receipt(request))
     assert unsent.error is None
@@ -288,7 +298,7 @@ def test_flush_waits_for_what_goes_out_again():
     core = BatchingCore("orders")
     batch = core.add(b"0")
 
-    core.on_response(refusal(core.next_request(), not_taken=True))
+    core.on_response(refusal(next_request(core), not_taken=True))
 
     assert core.is_idle
     assert core.unresolved(core.sent) is batch
@@ -298,7 +308,7 @@ def test_flush_waits_for_all_that_was_sent_before_it_and_for_nothing_else():
     """A batch may be resolved before one that was sent earlier: the earlier one had to go out again."""
     core = BatchingCore("orders", batch_messages=1, batches_in_flight=2)
     first, second, third = core.add(b"0"), core.add(b"1"), core.add(b"2")
-    requests = [core.next_request(), core.next_request()]
+    requests = [next_request(core), next_request(core)]
     core.on_response(refusal(requests[0], not_taken=True))
 
     core.on_response(receipt(requests[1]))
@@ -308,7 +318,7 @@ def test_flush_waits_for_all_that_was_sent_before_it_and_for_nothing_else():
     assert core.unresolved(2) is first
     assert core.unresolved(3) is third
     core.lost(UnavailableError("gone"))
-    core.on_response(receipt(core.next_request()))
+    core.on_response(receipt(next_request(core)))
     assert core.unresolved(2) is None
     assert core.unresolved(3) is third
 
@@ -320,10 +330,10 @@ def test_failed_message_names_itself():
     core.add(b"1")
     core.add(b"2", fairness_key="acme")
     batch = core.add(b"3", fairness_key="umbrella")
-    core.on_response(receipt(core.next_request()))
+    core.on_response(receipt(next_request(core)))
 
     core.on_response(
-        ProduceResponse(sequence=core.next_request().sequence, error_code=5, error="no queue 'orders'")
+        ProduceResponse(sequence=next_request(core).sequence, error_code=5, error="no queue 'orders'")
     )
 
     errors = [batch.error_of(0), batch.error_of(1)]
@@ -335,12 +345,66 @@ def test_failed_message_names_itself():
     assert str(core.refused) == str(errors[0])
 
 
+@pytest.mark.parametrize("repeat", [True, False])
+def test_stream_that_never_was_leaves_nothing_in_doubt(repeat):
+    """No connection came about, or the broker says that it took nothing: what was given to the stream was not sent."""
+    core = BatchingCore("orders", batch_messages=1, repeat=repeat)
+    batch = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("nobody", not_done=True))
+    assert not batch.done
+    next_request(core)
+
+    core.fail(UnavailableError("nobody", not_done=True))
+
+    assert type(batch.error) is UnavailableError
+
+
+def test_doubt_of_a_lost_stream_outlives_the_next_that_never_was():
+    """The first may have been taken: that the second brought nothing there does not change it."""
+    core = BatchingCore("orders", batch_messages=1)
+    in_doubt = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("gone"))
+    unsent = core.add(b"1")
+    for _ in range(2):
+        next_request(core)
+
+    core.fail(UnavailableError("nobody", not_done=True))
+
+    assert [type(batch.error) for batch in (in_doubt, unsent)] == [OutcomeUnknownError, UnavailableError]
+
+
+def test_refusal_does_not_end_the_doubt_of_a_stream_before():
+    """Not taken this time; whether it was the time before, nobody knows."""
+    core = BatchingCore("orders", batch_messages=1)
+    batch = core.add(b"0")
+    next_request(core)
+    core.lost(UnavailableError("gone"))
+    core.on_response(refusal(next_request(core), not_taken=True))
+
+    core.fail(UnavailableError("gone"))
+
+    assert type(batch.error) is OutcomeUnknownError
+
+
+def test_closed_producer_says_what_is_in_doubt():
+    """What was sent may have been taken; the rest was given up with it."""
+    core = BatchingCore("orders", batch_messages=1, batches_in_flight=1)
+    sent, unsent = core.add(b"0"), core.add(b"1")
+    next_request(core)
+
+    core.fail(ClosedError("closed"))
+
+    assert [type(batch.error) for batch in (sent, unsent)] == [OutcomeUnknownError, ClosedError]
+
+
 def test_message_that_waits_too_long_fails():
     """Unsent: certainly not taken. Once sent on a lost stream: nobody knows."""
     now = 0.0
     core = BatchingCore("orders", batch_messages=1, batches_in_flight=1, clock=lambda: now)
     sent = core.add(b"0")
-    core.next_request()
+    next_request(core)
     core.lost(UnavailableError("gone"))
     now = 5.0
     unsent = core.add(b"1")
@@ -356,7 +420,7 @@ def test_message_that_waits_too_long_fails():
     assert type(unsent.error) is UnavailableError
     assert not young.done
     assert (core.messages_held, core.bytes_held) == (1, len(body_of(b"2")))
-    assert core.next_request().messages.bodies == body_of(b"2")
+    assert next_request(core).messages.bodies == body_of(b"2")
 
 
 def test_message_that_nobody_could_send_expires_although_its_batch_is_open():
@@ -370,22 +434,37 @@ def test_message_that_nobody_could_send_expires_although_its_batch_is_open():
 
     assert type(batch.error) is UnavailableError
     core.add(b"1")
-    assert core.next_request().messages.bodies == body_of(b"1")
+    assert next_request(core).messages.bodies == body_of(b"1")
 
 
-def test_batch_that_the_broker_may_still_answer_does_not_expire():
-    """Its receipt would have no batch to go to."""
+def test_batch_that_the_broker_does_not_answer_expires_with_its_stream():
+    """It is in doubt, its receipt is for nobody, and those behind it go out again on the next stream."""
     now = 0.0
-    core = BatchingCore("orders", clock=lambda: now)
-    batch = core.add(b"0")
-    request = core.next_request()
-    now = 100.0
+    core = BatchingCore("orders", batch_messages=1, clock=lambda: now)
+    silent = core.add(b"0")
+    request = next_request(core)
+    now = 5.0
+    behind = core.add(b"1")
+    next_request(core)
+    now = 10.0
 
-    core.expire(10.0)
+    assert core.expire(10.0)
 
-    assert not batch.done
+    assert type(silent.error) is OutcomeUnknownError
+    assert not behind.done
+    assert core.messages_held == 1
+    core.add(b"2")
+    assert core.next_frame() is None
     core.on_response(receipt(request))
-    assert batch.error is None
+    assert not behind.done
+
+    core.lost(UnavailableError("cut"))
+
+    again = next_request(core)
+    assert (again.sequence, again.queue, again.messages.bodies) == (1, "orders", body_of(b"1"))
+    assert not core.expire(10.0)
+    core.on_response(receipt(again))
+    assert behind.error is None
 
 
 def test_receipt_for_fewer_messages_is_no_receipt():
@@ -393,7 +472,7 @@ def test_receipt_for_fewer_messages_is_no_receipt():
     core = BatchingCore("orders")
     core.add(b"a")
     batch = core.add(b"b")
-    request = core.next_request()
+    request = next_request(core)
 
     core.on_response(ProduceResponse(sequence=request.sequence, count=1))
 
@@ -404,13 +483,13 @@ def test_failed_producer_fails_all_that_has_no_receipt():
     """In flight, full or open: nobody waits for ever. What was in flight may have been taken."""
     core = BatchingCore("orders", batch_messages=2)
     batches = [core.add(b"x") for _ in range(5)]
-    core.next_request()
+    next_request(core)
 
     core.fail(UnavailableError("gone"))
 
     assert [type(batch.error) for batch in batches] == [OutcomeUnknownError] * 2 + [UnavailableError] * 3
     assert core.messages_held == core.bytes_held == 0
-    assert core.next_request() is None
+    assert next_request(core) is None
     with pytest.raises(UnavailableError):
         core.add(b"x")
 
@@ -424,7 +503,7 @@ def test_full_producer_refuses_and_says_what_to_do():
     with pytest.raises(LimitError, match="room"):
         core.add(b"x")
     assert not core.has_room
-    core.on_response(receipt(core.next_request()))
+    core.on_response(receipt(next_request(core)))
 
     assert core.has_room
     core.add(b"x")

@@ -275,7 +275,7 @@ def test_lease_is_kept_alive_from_half_of_its_time_on(stream):
     first.ack()
     stream.frames()
     stream.now += LEASE_SECONDS / 2 - 1
-    assert stream.core.keep_alive(stream.now) == (None, [])
+    assert stream.core.keep_alive(stream.now) == (None, {})
     stream.now += 1
 
     frame, adrift = stream.core.keep_alive(stream.now)
@@ -283,13 +283,13 @@ def test_lease_is_kept_alive_from_half_of_its_time_on(stream):
     assert stream.said(frame) == [
         (Settle.EXTEND, LEASE_SECONDS * 1000, [message_id(3, offset, 4_000) for offset in (1, 2, 3)])
     ]
-    assert adrift == []
+    assert adrift == {}
     assert stream.core.next_expiry == stream.now + LEASE_SECONDS
-    assert stream.core.keep_alive(stream.now) == (None, [])
+    assert stream.core.keep_alive(stream.now) == (None, {})
 
 
 def test_what_was_kept_alive_is_still_handed_out(stream):
-    """After the first deadline, and before the new one."""
+    """After the first deadline, and before the new one: whoever keeps leases does not give back what waits."""
     stream.deliver(1, 2)
     stream.now += LEASE_SECONDS - 1
     stream.core.keep_alive(stream.now)
@@ -298,6 +298,7 @@ def test_what_was_kept_alive_is_still_handed_out(stream):
 
     assert stream.take(1)[0].offset == 0
     stream.now += 1
+    stream.core.expire(stream.now)
     assert stream.core.take(stream.now) is None
 
 
@@ -328,10 +329,12 @@ def test_what_is_adrift_is_kept_alive_by_id(stream):
     frame, adrift = stream.core.keep_alive(stream.now)
 
     assert frame is None
-    assert [((held.epoch, first, count), timeout) for (held, first, count), timeout in adrift] == [
-        ((1, 1, 1), LEASE_SECONDS * 1000)
-    ]
-    assert stream.core.keep_alive(stream.now) == (None, [])
+    assert [
+        ((held.epoch, first, count), timeout)
+        for timeout, places in adrift.items()
+        for held, first, count in places
+    ] == [((1, 1, 1), LEASE_SECONDS * 1000)]
+    assert stream.core.keep_alive(stream.now) == (None, {})
 
 
 def test_what_is_adrift_expires(stream):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.demo_frames import END, MIDDLE
 
 from fila.demo import live, result
-from fila.demo.text import Canvas, Ink, characters, duration, length_bar, progress_bar, width_of
+from fila.demo.text import Canvas, Ink, characters, duration, length_bar, plain, progress_bar, width_of
 
 WIDE = """\
 Two queues of one broker, the same work: acme sends 2,400 messages at once, then bolt sends 10, one
@@ -262,3 +262,10 @@ def test_json_has_the_measurements_by_queue_and_tenant():
     assert found["fifo"]["bolt"] == {"messages": 10, "median_wait_ms": 6522.0, "longest_wait_ms": 11003.5}
     assert found["fila"]["acme"] == {"messages": 2400, "median_wait_ms": 6021.0, "longest_wait_ms": 12045.0}
     assert (found["seconds"], found["rate_per_s"]) == (12.1, 199.2)
+
+
+def test_who_has_no_documents_is_not_sent_to_them(monkeypatch, tmp_path):
+    """A wheel holds none."""
+    monkeypatch.setattr(result, "CHECKOUT", tmp_path)
+
+    assert result._next_steps("fila")[-1] == plain("More: fila help")

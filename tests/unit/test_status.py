@@ -88,6 +88,20 @@ def test_only_the_broker_can_say_that_nothing_was_done(status):
 
 def test_unknown_outcome_is_not_said_to_be_nothing():
     """A broker whose disk failed under a call does not know; what is wrong with a request needs no such word."""
-    assert trailers_of(errors.UnavailableError("the disk failed")) == ()
-    assert trailers_of(errors.UnavailableError("it stops", not_done=True)) == (("fila-not-done", "1"),)
-    assert trailers_of(errors.InvalidArgumentError("no name")) == ()
+    assert trailers_of(errors.UnavailableError("the disk failed")) == (("fila-error", "unavailable"),)
+    assert trailers_of(errors.UnavailableError("it stops", not_done=True)) == (
+        ("fila-error", "unavailable"),
+        ("fila-not-done", "1"),
+    )
+    assert trailers_of(errors.InvalidArgumentError("no name")) == (("fila-error", "invalid-argument"),)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.QueueNotFoundError, errors.MessageNotFoundError, errors.ConfigKeyNotFoundError]
+)
+@pytest.mark.parametrize("guess", [errors.QueueNotFoundError, errors.MessageNotFoundError])
+def test_broker_says_what_was_not_found(kind, guess):
+    """An ack may fail for want of a queue as well: what the broker calls it counts, not what the call is about."""
+    refused = failed_call(grpc.StatusCode.NOT_FOUND, *trailers_of(kind("gone")))
+
+    assert type(error_of_call(refused, not_found=guess)) is kind

@@ -15,6 +15,8 @@ from fila.bench.report import Report
 from fila.bench.session import Figures, Session, bare_process, broker_process
 from fila.bench.subject import Subject
 from fila.bench.transport import open_runner
+from fila.client.address import parse
+from fila.client.reach import failure_of
 from fila.errors import InvalidArgumentError
 from fila.wire.status import error_of_call
 
@@ -143,7 +145,9 @@ def run_workload(name: str, choices: Choices) -> Report:
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
         except aio.AioRpcError as error:
-            raise error_of_call(error) from error
+            if choices.addr is None:
+                raise error_of_call(error) from error
+            raise failure_of(error, parse(choices.addr)) from error
 
 
 async def _run(name: str, parameters: Parameters, choices: Choices) -> Report:

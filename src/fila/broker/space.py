@@ -97,11 +97,12 @@ class Space:
         def done(result: "asyncio.Future[None]") -> None:
             self._compacting = False
             if not result.cancelled() and (error := result.exception()) is not None:
-                logger.warning("the space of what was deleted or purged is not given back yet: %s", error)
                 # It is tried again with the next drop, when room is short, or when the store is opened again.
                 self._due = {**due, **self._due}
                 if self._store is store:
+                    logger.warning("the space of what was deleted or purged is not given back yet: %s", error)
                     return
+                # Else the store was closed under it, which is how a compaction ends at a stop: nothing is wrong.
             self._compact()
 
         self._loop.run_in_executor(self._compactor, _compact, store, due).add_done_callback(done)

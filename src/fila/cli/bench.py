@@ -16,7 +16,9 @@ ALL = "all"
 @click.command()
 @click.argument("workload")
 @click.option(
-    "--addr", metavar="HOST:PORT", help="A running broker.  [default: start one, and remove it afterwards]"
+    "--addr",
+    metavar="HOST:PORT",
+    help="A running broker, whatever FILA_ADDR says.  [default: start one, and remove it afterwards]",
 )
 @click.option(
     "--data-dir",
@@ -70,6 +72,11 @@ def bench(
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from fila.bench.workloads import WORKLOADS, Choices, run_workload
 
+    if workload not in {ALL, *WORKLOADS}:
+        names = ", ".join(WORKLOADS)
+        raise click.UsageError(
+            f"There is no workload {workload!r}: there are {names}, and {ALL} for all of them."
+        )
     choices = Choices(
         addr=addr,
         data_dir=None if data_dir is None else data_dir.resolve(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from fila.cli.group import EXIT_INTERRUPTED, similar
-from fila.errors import Code, FilaError, OutcomeUnknownError, QueueNotFoundError
+from fila.errors import Absence, Code, FilaError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
 from fila.limits import CALL_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -36,18 +36,6 @@ _EXIT_BY_CODE: dict[Code, int] = {
     Code.UNAVAILABLE: 6,
     Code.DEADLINE_EXCEEDED: 6,
 }
-# What gRPC says of an address where nobody answers, or that is none.
-_ABSENT = ("failed to connect", "errors resolving", "DNS resolution failed", "name resolution")
-# What it says of a broker that was there a moment ago.
-_GONE = (
-    "Socket closed",
-    "Stream removed",
-    "Connection reset",
-    "recvmsg",
-    "GOAWAY",
-    "connection to the broker was lost",
-    "the broker ended the stream",
-)
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, as is done where standard output is no terminal."
@@ -215,11 +203,14 @@ def exit_code(error: FilaError) -> int:
 
 
 def _sentence(addr: str, error: FilaError) -> str:
-    if error.code is Code.UNAVAILABLE:
-        if isinstance(error, OutcomeUnknownError) or any(sign in error.message for sign in _GONE):
-            return f"The broker at {addr} has gone: try again when it is back; what it had not answered may be done or not."
-        if any(sign in error.message for sign in _ABSENT) or not answers(addr):
-            return f"No broker answers at {addr}: start one with `{_start_command(addr)}`, or say where it is with --addr."
+    absence = error.absence if isinstance(error, UnavailableError) else None
+    if isinstance(error, OutcomeUnknownError) or absence is Absence.LOST:
+        return f"The broker at {addr} has gone: try again when it is back; what it had not answered may be done or not."
+    if absence is Absence.NOBODY:
+        return f"No broker answers at {addr}: start one with `{_start_command(addr)}`, or say where it is with --addr."
+    if absence in {Absence.NO_NAME, Absence.NO_BROKER}:
+        # The name does not resolve, or what answers there is something else: the client's sentence says which.
+        return f"Error: {error.message}; --addr says where the broker is."
     if error.code is Code.DEADLINE_EXCEEDED:
         return (
             f"The broker at {addr} did not answer in time: try again, and if that does not help, see its log."

@@ -1,16 +1,18 @@
 """`fila consume`: print the messages of a queue, and with --ack take them out."""
 
-import base64
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fila.cli.completing import complete_queue
 from fila.cli.connection import EXIT_LIMIT, Where, broker_options, complain, run_with_client
-from fila.cli.output import count_of, note, print_json_line
+from fila.cli.ending import end_by
+from fila.cli.looks import ForTerminal, Look, json_of, payload_of
+from fila.cli.output import count_of, is_terminal, note
 from fila.cli.progress import Progress
+from fila.cli.sink import open_sink
 from fila.limits import LOOK_MESSAGES_MAX, PRINT_PREFETCH_MESSAGES, VISIBILITY_TIMEOUT_MS_MIN
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 0.2
 # How often that is asked again while it says that something does: another consumer may be granted it at any moment.
 QUIET_TIMES_MAX = 25
+# The same while it says that something is leased: a slow disk may hold up what was leased to us.
+TRAVEL_TIMES_MAX = 5
 # A fraction of the shortest lease.
 KEEP_SECONDS = VISIBILITY_TIMEOUT_MS_MIN / 1000 / 4
 
@@ -48,6 +52,7 @@ KEEP_SECONDS = VISIBILITY_TIMEOUT_MS_MIN / 1000 / 4
 @click.option(
     "--json", "as_json", is_flag=True, help="Print whole messages as JSON, one per line, not payloads."
 )
+@click.option("--raw", is_flag=True, help="Print payloads alone and as they are, also at a terminal.")
 def consume(
     queue: str,
     *,
@@ -57,28 +62,38 @@ def consume(
     wait_seconds: float | None,
     where: Where,
     as_json: bool,
+    raw: bool,
 ) -> None:
     """Print the payloads of QUEUE's messages, one per line, and stop when the queue is empty.
 
     Without --ack it is a look: the messages stay in the queue, and other consumers get them when the command ends.
-    With --ack each message is gone once it is printed.
+    With --ack each message is gone once it is printed. Into a pipe that is once its reader has taken it from the pipe,
+    so `| head -n 3` takes three messages; on systems other than Linux, once it is in the pipe.
 
-    With --json each line is a message, which `fila enqueue --jsonl` takes.
+    At a terminal the fairness key stands before each payload, with the attempt from the second on, and control
+    characters are escaped. Into a file or a pipe go the payloads alone, as they are.
+
+    With --json each line is a message, which `fila enqueue --jsonl` takes. With --ack that is a move, not a copy.
 
     \b
     Example:
       fila consume orders --count 10
       fila consume orders --ack --follow
-      fila consume orders --ack --json > backup.jsonl
+      fila consume orders --ack --json > moved.jsonl
     """  # noqa: D301
-    if follow and wait_seconds is not None:
-        raise click.UsageError("Give either --follow or --wait.")
+    _refuse_both(follow=follow, wait=wait_seconds is not None)
+    _refuse_both(json=as_json, raw=raw)
     if count is not None and count > LOOK_MESSAGES_MAX and not ack:
         raise click.UsageError(
             f"Without --ack at most {LOOK_MESSAGES_MAX:,} messages can be held to look at."
         )
     printing = Printing(
-        queue, count=count, ack=ack, follow=follow, wait_seconds=wait_seconds, as_json=as_json
+        queue,
+        count=count,
+        ack=ack,
+        follow=follow,
+        wait_seconds=wait_seconds,
+        look=_look(as_json=as_json, raw=raw),
     )
     try:
         if follow:
@@ -88,6 +103,8 @@ def consume(
     finally:
         if printing.printed and not ack:
             note(f"{count_of(printing.printed, 'message')} given back: --ack takes them out of the queue.")
+    if printing.broken is not None:
+        end_by(printing.broken)
     if printing.full:
         complain(
             f"Error: stopped after {LOOK_MESSAGES_MAX:,} messages, which is what one look may hold back from "
@@ -96,6 +113,19 @@ def consume(
         sys.exit(EXIT_LIMIT)
     if not printing.printed:
         note(f"No message is ready in {queue}: --follow waits for one.")
+
+
+def _refuse_both(**given: bool) -> None:
+    if all(given.values()):
+        raise click.UsageError(f"Give either {' or '.join(f'--{name}' for name in given)}.")
+
+
+def _look(*, as_json: bool, raw: bool) -> Look:
+    if as_json:
+        return json_of
+    if raw or not is_terminal():
+        return payload_of
+    return ForTerminal(coloured=click.get_current_context().color is not False)
 
 
 class Printing:
@@ -109,19 +139,22 @@ class Printing:
         ack: bool,
         follow: bool,
         wait_seconds: float | None,
-        as_json: bool,
+        look: Look,
     ) -> None:
         self._queue = queue
         self._count = count
         self._ack = ack
         self._follow = follow
         self._wait_seconds = wait_seconds
-        self._as_json = as_json
+        self._look = look
+        self._sink = open_sink(in_step=ack)
         # What is looked at and not acked: dropped, it could not be given back.
         self._held: list[Message] = []
         self.printed = 0
         # Whether a look ended because it may hold no more.
         self.full = False
+        # Why nothing more can be printed.
+        self.broken: OSError | None = None
 
     async def run(self, client: "AsyncClient") -> None:
         """Print until there is a reason to stop. What is not acked goes back."""
@@ -142,10 +175,12 @@ class Printing:
                         message = await self._next(client, consumer)
                         if message is None:
                             break
-                        await self._show(message)
+                        if not await self._show(message):
+                            break
                         progress.update(self.printed, self.printed / wanted if wanted else None)
                 finally:
                     keeping.cancel()
+                    self._sink.close()
 
     def _enough(self) -> bool:
         self.full = len(self._held) >= LOOK_MESSAGES_MAX and self.printed != self._count
@@ -156,22 +191,34 @@ class Printing:
         import asyncio
 
         patience = self._wait_seconds or (None if self._follow else QUIET_SECONDS)
-        for _ in range(QUIET_TIMES_MAX):
+        for times in range(1, QUIET_TIMES_MAX + 1):
             try:
                 async with asyncio.timeout(patience):
                     return await anext(consumer, None)
             except TimeoutError:
-                if self._wait_seconds is not None or not _ready(await client.stats(self._queue)):
+                if self._wait_seconds is not None:
+                    return None
+                stats = await client.stats(self._queue)
+                # Leased and not here: it may be on its way to us, or with somebody else for as long as they like.
+                coming = stats.in_flight > len(self._held) and times < TRAVEL_TIMES_MAX
+                if not (_ready(stats) or coming):
                     return None
         return None
 
-    async def _show(self, message: "Message") -> None:
-        _print(message, as_json=self._as_json)
+    async def _show(self, message: "Message") -> bool:
+        """Print a message, and ack only then; return whether it could be printed."""
+        try:
+            await self._sink.write(self._look(message) + b"\n")
+        except OSError as error:
+            self.broken = error
+            self._held.append(message)
+            return False
         self.printed += 1
         if self._ack:
             await message.ack()
         else:
             self._held.append(message)
+        return True
 
 
 async def _keep_leases(consumer: "Consumer") -> None:
@@ -203,35 +250,5 @@ def _goes_to_file() -> bool:
 
     try:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    except OSError:
+    except (AttributeError, OSError):
         return False
-
-
-def _print(message: "Message", *, as_json: bool) -> None:
-    if as_json:
-        print_json_line(as_dict(message))
-    else:
-        # The payload is bytes: what it is shown as is up to the terminal.
-        sys.stdout.buffer.write(message.payload + b"\n")
-    # Before the ack: what was not seen must not be gone.
-    sys.stdout.flush()
-
-
-def as_dict(message: "Message") -> dict[str, Any]:
-    """Return all of a message as JSON has it; `fila enqueue --jsonl` reads it."""
-    value: dict[str, Any] = {
-        "id": message.id,
-        "queue": message.queue,
-        "offset": message.offset,
-        "fairness_key": message.fairness_key,
-        "weight": message.weight,
-        "attempt_count": message.attempt_count,
-        "enqueued_at": message.enqueued_at.isoformat(),
-        "leased_at": message.leased_at.isoformat(),
-        "headers": dict(message.headers),
-    }
-    try:
-        value["payload"] = message.payload.decode()
-    except UnicodeDecodeError:
-        value["payload_base64"] = base64.b64encode(message.payload).decode()
-    return value

@@ -16,6 +16,7 @@ import click
 
 from fila import limits
 from fila.cli.connection import EXIT_FAILED, fail
+from fila.cli.ending import EXIT_PIPE_CLOSED
 from fila.errors import FilaError, LimitError, StoreError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _end(error: OSError) -> NoReturn:
         fail(LOOPBACK, FilaError(_with_place(error.strerror or str(error))))
     # Nobody can read any more, as with `| head` or a closed terminal. Python would try to flush, and complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_PIPE_CLOSED if error.errno == errno.EPIPE else EXIT_FAILED)
 
 
 def _with_place(message: str) -> str:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from fila.cli.connection import (
     Where,
     answers,
     broker_options,
+    complain,
     host_and_port,
     json_option,
     make_client,
@@ -29,7 +30,8 @@ from fila.cli.output import (
     terminal_width,
     wants_json,
 )
-from fila.errors import Code, ConfigError, FilaError
+from fila.cli.server import with_host
+from fila.errors import Absence, Code, ConfigError, FilaError
 
 if TYPE_CHECKING:
     from fila.cli.findings import Finding
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 5.0
 # Where a broker that listens on all addresses is found.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - read, not bound
+# What a call ends with where no broker takes it: no answer, or one that is not fila's.
+_FOREIGN = {Code.DEADLINE_EXCEEDED, Code.UNIMPLEMENTED, Code.UNKNOWN, Code.INTERNAL}
 MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
@@ -50,7 +54,9 @@ MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")
     help="The settings file of the broker.  [default: as `fila server`]",
 )
 @click.option("--data-dir", metavar="PATH", help="The data directory to try.  [default: as `fila server`]")
-@click.option("--listen", metavar="HOST:PORT", help="The port to try.  [default: as `fila server`]")
+@click.option(
+    "--listen", metavar="HOST:PORT", callback=with_host, help="The port to try.  [default: as `fila server`]"
+)
 @broker_options
 @json_option
 def doctor(
@@ -76,7 +82,7 @@ def doctor(
             overrides={"storage.data_dir": data_dir, "server.listen_addr": listen},
         )
     except ConfigError as error:
-        click.echo(f"fila doctor: {error.message}", err=True)
+        complain(f"Error: {error.message}")
         sys.exit(EXIT_USAGE)
     findings = examine(settings, where)
     if wants_json(asked=as_json):
@@ -96,7 +102,7 @@ def examine(settings: "Settings", where: Where) -> "list[Finding]":
     port, taken = findings.port(settings.server.listen_addr)
     broker = _broker(where, asked=_asked())
     if taken:
-        port = _holder(settings.server.listen_addr, where, broker)
+        port = replace(_holder(settings.server.listen_addr, where, broker), values=port.values)
     return [
         *findings.versions(),
         findings.open_files(),
@@ -115,14 +121,24 @@ def _asked() -> bool:
 def _broker(where: Where, *, asked: bool) -> "Finding":
     from fila.cli.findings import Finding, Mark
 
+    place = {"addr": where.addr}
     try:
-        return Finding("broker", Mark.OK, f"answers at {where.addr}: {_ask(where)}")
+        answer = _ask(where)
     except FilaError as error:
         if _absent(where, error):
             # Nothing is wrong with a machine where no broker was started yet.
             mark = Mark.FAIL if asked else Mark.WARN
-            return Finding("broker", mark, f"none answers at {where.addr}: start one with `fila server`")
-        return Finding("broker", Mark.FAIL, f"at {where.addr}: {error.message}")
+            return Finding(
+                "broker", mark, f"none answers at {where.addr}: start one with `fila server`", place
+            )
+        if error.code in _FOREIGN or getattr(error, "absence", None) is Absence.NO_BROKER:
+            sentence = (
+                f"something listens at {where.addr} and does not speak fila's protocol: another program, or a broker "
+                "that hangs. Stop it, or say with --addr where the broker is"
+            )
+            return Finding("broker", Mark.FAIL, sentence, place)
+        return Finding("broker", Mark.FAIL, f"at {where.addr}: {error.message}", place)
+    return Finding("broker", Mark.OK, f"answers at {where.addr}: {answer.sentence()}", place | asdict(answer))
 
 
 def _absent(where: Where, error: FilaError) -> bool:
@@ -145,21 +161,34 @@ def _holder(listen_addr: str, where: Where, broker: "Finding") -> "Finding":
     return Finding("port", Mark.OK, f"{listen_addr} is in use by a fila broker{who}")
 
 
-def _ask(where: Where) -> str:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a broker has to do, and how quick it is."""
+
+    queues: int
+    waiting: int
+    call_seconds: float
+
+    def sentence(self) -> str:
+        """Say it."""
+        queues, waiting = count_of(self.queues, "queue"), count_of(self.waiting, "message")
+        return f"{queues}, {waiting} waiting, a call takes {duration(self.call_seconds)}"
+
+
+def _ask(where: Where) -> Answer:
     """Ask a broker how it is. Raises FilaError."""
     import asyncio
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-    async def ask() -> str:
+    async def ask() -> Answer:
         async with make_client(where, timeout_seconds=ANSWER_SECONDS) as client:
             # The first call also connects.
             queues = await client.list_queues()
             begun = time.perf_counter()
             await client.list_queues()
             seconds = time.perf_counter() - begun
-            waiting = sum(info.depth for info in queues)
-            return f"{count_of(len(queues), 'queue')}, {count_of(waiting, 'message')} waiting, a call takes {duration(seconds)}"
+            return Answer(len(queues), sum(info.depth for info in queues), seconds)
 
     return asyncio.run(ask())
 

@@ -1,5 +1,6 @@
 """`fila enqueue`: put a message into a queue, or as many as a file has lines."""
 
+import asyncio
 import shlex
 import sys
 from collections import deque
@@ -22,11 +23,18 @@ from fila.cli.connection import (
 from fila.cli.lines import STDIN, Draft, Format, LineError, Source, json_object, open_source, plain
 from fila.cli.output import count_of, print_json, wants_json
 from fila.cli.progress import Progress
-from fila.errors import FilaError, QueueNotFoundError, UnavailableError
+from fila.errors import FilaError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
     from fila.client.producer import Producer, Receipt
+
+
+def refuse_empty(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse a key that is empty: most likely it is a variable that is not set, and not the key `default`."""
+    if value == "":
+        raise click.BadParameter("the key is empty: name a key, or leave --key out for the key `default`.")
+    return value
 
 
 @click.command()
@@ -35,7 +43,13 @@ if TYPE_CHECKING:
 @click.option(
     "--header", "header_texts", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."
 )
-@click.option("--key", "fairness_key", metavar="KEY", help="Whom the message belongs to.  [default: default]")
+@click.option(
+    "--key",
+    "fairness_key",
+    metavar="KEY",
+    callback=refuse_empty,
+    help="Whom the message belongs to.  [default: default]",
+)
 @click.option(
     "--weight",
     type=click.IntRange(1, limits.WEIGHT_MAX),
@@ -131,9 +145,16 @@ def _read(path: str) -> bytes:
     """Read a whole payload. Beyond the bound of a message there is nothing worth reading."""
     try:
         with click.open_file(path, "rb") as file:
-            return bytes(file.read(limits.BODY_BYTES_MAX + 1))
+            payload = bytes(file.read(limits.BODY_BYTES_MAX + 1))
     except OSError as error:
         raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="--file") from error
+    if len(payload) > limits.BODY_BYTES_MAX:
+        # Nobody knows how many more: the rest was not read.
+        raise click.UsageError(
+            f"the payload has more than the {limits.BODY_BYTES_MAX:,} bytes that a message may have: put it elsewhere, "
+            "and its place into the message."
+        )
+    return payload
 
 
 def _enqueue_many(where: Where, queue: str, path: str, take: Format, given: Draft, *, as_json: bool) -> None:
@@ -142,7 +163,7 @@ def _enqueue_many(where: Where, queue: str, path: str, take: Format, given: Draf
         run_with_client(where, loading.run)
     finally:
         # Also where it ended early: what is in the queue is in the queue.
-        if loading.complete or loading.enqueued:
+        if loading.complete or loading.enqueued or loading.interrupted:
             if wants_json(asked=as_json):
                 print_json({"queue": queue, "enqueued": loading.enqueued})
             else:
@@ -164,9 +185,19 @@ class Loading:
         self._enqueued_after = 0
         self.enqueued = 0
         self.complete = False
+        self.interrupted = False
 
     async def run(self, client: "AsyncClient") -> None:
         """Send all lines, and wait until they are durable. Ends the process where a line is the reason that it cannot."""
+        # Also nothing can only be enqueued where there is a queue.
+        await client.stats(self._queue)
+        try:
+            await self._run(client)
+        except asyncio.CancelledError:
+            self.interrupted = True
+            raise
+
+    async def _run(self, client: "AsyncClient") -> None:
         async with open_source(self._path) as source:
             # A line goes out once: what became of it when the broker vanishes is said, not guessed.
             producer = client.producer(self._queue, repeat=False)
@@ -180,8 +211,11 @@ class Loading:
             self.complete = True
             return
         number, error = trouble
-        if isinstance(error, UnavailableError | QueueNotFoundError):
+        if isinstance(error, UnavailableError | OutcomeUnknownError):
             raise error
+        if isinstance(error, QueueNotFoundError):
+            # Deleted meanwhile. Which message met that first is nothing to know.
+            raise QueueNotFoundError(f"there is no queue {self._queue!r}: create it first")
         self._refuse(number, error, source.name)
 
     async def _send_all(

@@ -91,14 +91,15 @@ def open_files() -> Finding:
     """A broker out of descriptors takes no connection and opens no file."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Finding("open files", Mark.OK, "no limit")
+        return Finding("open files", Mark.OK, "no limit", {"limit": "unlimited"})
     if soft < OPEN_FILES_MIN:
         return Finding(
             "open files",
             Mark.WARN,
             f"limit {soft:,}: set it to {OPEN_FILES_MIN:,} or more for many connections (`ulimit -n {OPEN_FILES_MIN}`)",
+            {"limit": soft},
         )
-    return Finding("open files", Mark.OK, f"limit {soft:,}")
+    return Finding("open files", Mark.OK, f"limit {soft:,}", {"limit": soft})
 
 
 # --- the disk -----------------------------------------------------------------------------------------
@@ -120,22 +121,24 @@ def _existing(path: Path) -> Path:
 
 def _writable(path: Path, place: Path) -> Finding:
     check = "data directory"
+    values = {"path": str(path)}
     if not place.is_dir():
-        return Finding(check, Mark.FAIL, f"{place} is no directory: move it away, or set --data-dir")
+        return Finding(check, Mark.FAIL, f"{place} is no directory: move it away, or set --data-dir", values)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"fila")
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            return Finding(check, Mark.FAIL, f"{place} is full: make room")
+            return Finding(check, Mark.FAIL, f"{place} is full: make room", values)
         return Finding(
             check,
             Mark.FAIL,
             f"{place} cannot be written: {error.strerror}; change its permissions, or set --data-dir",
+            values,
         )
     if place == path:
-        return Finding(check, Mark.OK, f"{path} can be written")
-    return Finding(check, Mark.OK, f"{path} is not there yet, and can be made in {place}")
+        return Finding(check, Mark.OK, f"{path} can be written", values)
+    return Finding(check, Mark.OK, f"{path} is not there yet, and can be made in {place}", values)
 
 
 def _file_system(place: Path) -> Finding:
@@ -241,10 +244,12 @@ def port(listen_addr: str) -> tuple[Finding, bool]:
     """Try to take the port that a broker would listen on; return also whether somebody has it."""
     host, _, number = listen_addr.rpartition(":")
     host = host.strip("[]")
+    values: dict[str, int | float | str] = {"host": host, "port": int(number)}
     try:
         found = socket.getaddrinfo(host, int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        return Finding("port", Mark.FAIL, f"{host} is no address: set --listen to one of this machine"), False
+        sentence = f"{host} is no address: set --listen to one of this machine"
+        return Finding("port", Mark.FAIL, sentence, values), False
     for family, kind, protocol, _, where in found:
         try:
             with socket.socket(family, kind, protocol) as trial:
@@ -254,11 +259,10 @@ def port(listen_addr: str) -> tuple[Finding, bool]:
                 trial.listen()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return Finding("port", Mark.OK, f"{listen_addr} is in use"), True
-            return Finding(
-                "port", Mark.FAIL, f"{listen_addr}: {error.strerror}; set --listen to another"
-            ), False
-    return Finding("port", Mark.OK, f"{listen_addr} is free"), False
+                return Finding("port", Mark.OK, f"{listen_addr} is in use", values), True
+            sentence = f"{listen_addr}: {error.strerror}; set --listen to another"
+            return Finding("port", Mark.FAIL, sentence, values), False
+    return Finding("port", Mark.OK, f"{listen_addr} is free", values), False
 
 
 def listener(port: int) -> str:

@@ -2,13 +2,16 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 EXIT_INTERRUPTED = 130
+
+T = TypeVar("T")
 
 # A command's name, where it lives, and its line in the list.
 CommandTable = Mapping[str, tuple[str, str]]
@@ -54,13 +57,39 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"There is no command {name!r}: {end}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
+    def main(self, *arguments: Any, standalone_mode: bool = True, **options: Any) -> Any:
+        """Run as a program: whatever goes wrong ends it with a sentence and an exit code."""
+        parent: Callable[..., Any] = super().main
+        work = partial(parent, *arguments, standalone_mode=False, **options)
+        if not standalone_mode:
+            return work()
+        from fila.cli import ending
+
+        return ending.run(work)
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Decide on colour before anything can be said."""
+        options.setdefault("color", wanted_colour(os.environ))
+        return _told(partial(super().make_context, *arguments, **options))
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; Ctrl-C ends with the code of an interruption wherever it comes."""
-        ctx.color = wanted_colour(os.environ)
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            sys.exit(EXIT_INTERRUPTED)
+        """Run the command."""
+        return _told(partial(super().invoke, ctx))
+
+
+def _told(work: Callable[[], T]) -> T:
+    """Work, and end the process on Ctrl-C or where the system refuses: click has other words and exit codes for both."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            # The prompt comes below the ^C.
+            click.echo(err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:
+        from fila.cli import ending
+
+        ending.end_by(error)
 
 
 def similar(name: str, names: "Mapping[str, object] | list[str]") -> str | None:

@@ -104,6 +104,8 @@ def _text(value: dict[str, Any], name: str) -> str | None:
         return None
     if not isinstance(text, str):
         raise LineError(f"has a {name} that is no text: write it in quotes")
+    if not text:
+        raise LineError(f"has an empty {name}: name a key, or leave it out")
     _encoded(text, name)
     return text
 

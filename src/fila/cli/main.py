@@ -14,6 +14,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("fila.cli.demo:demo", "See a quiet tenant overtake a flood; needs no server."),
     "bench": ("fila.cli.bench:bench", "Measure a broker with named workloads."),
     "completion": ("fila.cli.completion:completion", "Print the completion script for a shell."),
+    "help": ("fila.cli.help:help_", "Show the help of a command."),
+    "version": ("fila.cli.help:version", "Print the version."),
 }
 
 
@@ -41,4 +43,5 @@ def main() -> None:
       1  failed                      5  a limit is reached
       2  wrong usage or settings     6  no broker, or it stops
       3  not found                   129, 130, 143  hung up, interrupted, terminated
+                                     141  nobody reads the output any more
     """  # noqa: D301 - \b is click's mark for text that keeps its lines

@@ -26,17 +26,17 @@ class Cell:
 
 def wants_json(*, asked: bool) -> bool:
     """JSON when asked for, and when nobody is watching."""
-    return asked or not sys.stdout.isatty()
+    return asked or not is_terminal()
 
 
 def print_json(value: Any) -> None:
     """Print one value: on one line for programs, indented for people who asked for it."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    click.echo(_harmless(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None)))
 
 
-def print_json_line(value: Any) -> None:
-    """Print one of many values on a line of its own."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+def json_line(value: Any) -> str:
+    """Return one of many values as a line of its own, without its end."""
+    return _harmless(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -108,6 +108,21 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def _harmless(text: str) -> str:
+    """Return JSON that cannot command a terminal, and means the same."""
+    if text.isprintable() or not is_terminal():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+        for character in text
+    )
+
+
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def text_width(text: str) -> int:

@@ -1,21 +1,20 @@
 """`fila queue`: create, delete, purge, list and inspect queues."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from fila import limits
 from fila.cli.completing import complete_queue
 from fila.cli.connection import Where, broker_options, json_option, run_with_client
+from fila.cli.durations import DurationMs
 from fila.cli.group import CommandGroup
 from fila.cli.output import Cell, count_of, duration, print_fields, print_json, print_table, wants_json
 
 if TYPE_CHECKING:
     from fila.client.aio import AsyncClient
-    from fila.client.values import KeyStats, QueueInfo, QueueStats
-
-confirm_option = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+    from fila.client.values import Discipline, KeyStats, QueueInfo, QueueStats
 
 # What fits on a screen; --json shows all.
 KEYS_SHOWN_MAX = 20
@@ -36,7 +35,7 @@ def queue() -> None:
 
     \b
     Example:
-      fila queue create orders --visibility-timeout 60000
+      fila queue create orders --visibility-timeout 1m
       fila queue list
     """  # noqa: D301
 
@@ -46,9 +45,10 @@ def queue() -> None:
 @click.option(
     "--visibility-timeout",
     "visibility_timeout_ms",
-    type=click.IntRange(min=1),
-    metavar="MS",
-    help="How long a consumer may work on a message before it is delivered again.  [default: 30000]",
+    type=DurationMs(limits.VISIBILITY_TIMEOUT_MS_MIN, limits.VISIBILITY_TIMEOUT_MS_MAX, "1 s to 12 h"),
+    metavar="TIME",
+    help="How long a consumer may work on a message before it is delivered again: 1s to 12h; a number alone is "
+    "milliseconds.  [default: 30s]",
 )
 @click.option(
     "--discipline",
@@ -59,17 +59,17 @@ def queue() -> None:
     "--quantum", type=click.IntRange(min=1), metavar="UNITS", help="What a key of weight 1 earns per round."
 )
 @broker_options
-@confirm_option
+@json_option
 def create(
     name: str,
     *,
     visibility_timeout_ms: int | None,
-    discipline: str | None,
+    discipline: "Discipline | None",
     quantum: int | None,
     where: Where,
     as_json: bool,
 ) -> None:
-    """Create a queue. Prints nothing on standard output, unless with --json.
+    """Create a queue.
 
     \b
     Example:
@@ -88,9 +88,9 @@ def create(
 @click.command()
 @click.argument("name", shell_complete=complete_queue)
 @broker_options
-@confirm_option
+@json_option
 def delete(name: str, *, where: Where, as_json: bool) -> None:
-    """Delete a queue and all its messages. Prints nothing on standard output, unless with --json.
+    """Delete a queue and all its messages.
 
     \b
     Example:
@@ -142,7 +142,7 @@ def list_(*, where: Where, as_json: bool) -> None:
 
     queues = run_with_client(where, work)
     if wants_json(asked=as_json):
-        print_json([asdict(info) for info in queues])
+        print_json([_queue_json(info) for info in queues])
     elif queues:
         print_table(("name", "waiting", "in flight", "consumers"), [_queue_row(info) for info in queues])
     else:
@@ -167,7 +167,7 @@ def inspect(name: str, *, where: Where, as_json: bool) -> None:
 
     stats = run_with_client(where, work)
     if wants_json(asked=as_json):
-        print_json({"name": name, **asdict(stats)})
+        print_json(_stats_json(name, stats))
         return
     print_fields(_fields(name, stats))
     if stats.keys:
@@ -176,10 +176,45 @@ def inspect(name: str, *, where: Where, as_json: bool) -> None:
 
 
 def _confirm(name: str, done: str, *, as_json: bool) -> None:
-    if as_json:
+    if wants_json(asked=as_json):
         print_json({"queue": name, done: True})
     else:
-        click.echo(f"{done.capitalize()} queue {name}.", err=True)
+        click.echo(f"{done.capitalize()} queue {name}.")
+
+
+def _queue_json(info: "QueueInfo") -> dict[str, object]:
+    """Name things as the table and the glossary do; on the wire some have other names."""
+    return {
+        "name": info.name,
+        "waiting": info.depth,
+        "in_flight": info.in_flight,
+        "consumers": info.active_consumers,
+    }
+
+
+def _stats_json(name: str, stats: "QueueStats") -> dict[str, object]:
+    return {
+        "name": name,
+        "discipline": stats.discipline,
+        "quantum": stats.quantum,
+        "visibility_timeout_ms": stats.visibility_timeout_ms,
+        "waiting": stats.depth,
+        "delayed": stats.delayed,
+        "in_flight": stats.in_flight,
+        "consumers": stats.active_consumers,
+        "fairness_keys": stats.active_fairness_keys,
+        "messages_so_far": stats.next_offset,
+        "queue_number": stats.queue_number,
+        "keys": [
+            {
+                "key": key.key,
+                "waiting": key.pending_count,
+                "weight": key.weight,
+                "deficit": key.current_deficit,
+            }
+            for key in stats.keys
+        ],
+    }
 
 
 def _number(value: int, colour: str | None = None) -> Cell:

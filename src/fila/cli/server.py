@@ -2,13 +2,21 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
 from fila import config
-from fila.cli.connection import EXIT_FAILED, EXIT_USAGE
+from fila.cli.connection import EXIT_FAILED, EXIT_USAGE, complain
 from fila.errors import ConfigError, FilaError
+
+
+def with_host(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Take a port alone for one of this machine's own."""
+    if value is not None and value.removeprefix(":").isdecimal():
+        return f"127.0.0.1:{value.removeprefix(':')}"
+    return value
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,7 +29,8 @@ from fila.errors import ConfigError, FilaError
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Where to listen.  [env: FILA_LISTEN_ADDR; default: 127.0.0.1:5555]",
+    callback=with_host,
+    help="Where to listen; a port alone is one of 127.0.0.1.  [env: FILA_LISTEN_ADDR; default: 127.0.0.1:5555]",
 )
 @click.option(
     "--data-dir",
@@ -58,8 +67,6 @@ def server(
         return
     try:
         _run(settings)
-    except ConfigError as error:
-        _fail(error.message, EXIT_USAGE)
     except FilaError as error:
         _fail(error.message, EXIT_FAILED)
     except OSError as error:
@@ -75,10 +82,12 @@ def _run(settings: config.Settings) -> None:
 
 
 def _fail(sentence: str, exit_code: int) -> None:
-    click.echo(f"fila server: {sentence}", err=True)
+    complain(f"Error: {sentence}")
     sys.exit(exit_code)
 
 
 def main() -> None:
     """Run as `fila-server`."""
-    server(prog_name="fila-server")
+    from fila.cli import ending
+
+    ending.run(partial(server.main, prog_name="fila-server", standalone_mode=False))

@@ -4,26 +4,51 @@ One channel to one broker. Messages in bulk travel on the streams of `producer` 
 calls, each with a deadline.
 """
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
 from fila import limits
 from fila.client import address
-from fila.client.arguments import check_message
+from fila.client.arguments import (
+    check_config,
+    check_consume,
+    check_lease,
+    check_message,
+    check_message_id,
+    check_queue,
+    check_seconds,
+    check_text,
+    check_times,
+    check_worker_options,
+    checked_batch,
+    checked_error,
+    checked_timeout_ms,
+)
 from fila.client.batching import BatchingCore
 from fila.client.connection import Connection
 from fila.client.consumer import AsyncSubscription, Consumer
 from fila.client.context import Context
 from fila.client.leasing import Kind, UnarySettler, settle_error
-from fila.client.messages import DeliveredMessage, LeasedMessage, Message, Settle, timeout_ms
+from fila.client.messages import DeliveredMessage, LeasedMessage, Message, Settle
 from fila.client.producer import Producer, ProducerStream
 from fila.client.subscription import Subscription
-from fila.client.values import EnqueueResult, KeyStats, NewMessage, QueueInfo, QueueStats
+from fila.client.values import Discipline, EnqueueResult, KeyStats, NewMessage, QueueInfo, QueueStats
 from fila.client.worker import Worker
-from fila.errors import InvalidArgumentError, LimitError, MessageNotFoundError, QueueNotFoundError
+from fila.errors import (
+    FilaError,
+    InvalidArgumentError,
+    LimitError,
+    MessageNotFoundError,
+    OutcomeUnknownError,
+    QueueExistsError,
+    QueueNotFoundError,
+    UnavailableError,
+)
 from fila.wire.status import error_of
 from fila.wire.v1 import admin_pb2, messages_pb2, service_pb2
 
@@ -39,15 +64,24 @@ class Inside:
     producers: set[ProducerStream]
 
     def producer_stream(
-        self, queue: str, *, repeat: bool, lock: AbstractContextManager[object]
+        self, queue: str, *, repeat: bool, delivery_seconds: float, lock: AbstractContextManager[object]
     ) -> ProducerStream:
         """Return a producer's end of its streams; whoever uses its core holds the lock."""
-        return ProducerStream(self.connection, BatchingCore(queue, repeat=repeat), self.producers, lock)
+        check_seconds("delivery_seconds", delivery_seconds, may_be_zero=False)
+        check_queue(queue)
+        return ProducerStream(
+            self.connection,
+            BatchingCore(queue, repeat=repeat),
+            self.producers,
+            lock=lock,
+            delivery_seconds=delivery_seconds,
+        )
 
     async def lease(
         self, queue: str, max_messages: int, wait_seconds: float
     ) -> Sequence[messages_pb2.Message]:
         """Take what is ready, or wait for the first message."""
+        check_lease(queue, max_messages, wait_seconds)
         request = service_pb2.LeaseRequest(
             queue=queue, max_messages=max_messages, wait_ms=round(wait_seconds * 1000)
         )
@@ -60,7 +94,7 @@ class Inside:
 class AsyncClient(Context):
     """Talks to one broker. Use it as `async with AsyncClient(addr) as client`, or `connect` and `close`.
 
-    `timeout_seconds` bounds every call. Once a broker has answered, a lost connection is a pause: streams wait until it is
+    `timeout_seconds` bounds every call, and `close`; what a producer holds is bounded by its `delivery_seconds`. Once a broker has answered, a lost connection is a pause: streams wait until it is
     back, for `reconnect_seconds` at most (None: for as long as it takes). `ca_file` names the authorities that an
     `https://` broker's certificate must come from; without it, those of the system.
     """
@@ -73,13 +107,15 @@ class AsyncClient(Context):
         reconnect_seconds: float | None = None,
         ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
+        self._process = os.getpid()
         parsed = address.parse(addr)
+        check_times(timeout_seconds, reconnect_seconds)
         self.addr = str(parsed)
         self._connection = Connection(
             parsed, ca_file=ca_file, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds
         )
         self._closed = False
-        self._settler = UnarySettler(self._settle_by_id)
+        self._settler = UnarySettler(self._settle_by_id, self._connection.may_return)
         self._inside = Inside(self._connection, self._settler, set(), set())
 
     # --- connection ---
@@ -106,6 +142,9 @@ class AsyncClient(Context):
             raise
         return client
 
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self.addr}{', closed' if self._closed else ''}>"
+
     async def _leave(self, error: BaseException | None) -> None:
         await self.close()
 
@@ -113,15 +152,36 @@ class AsyncClient(Context):
         """End all streams and the connection; what is not settled goes back, what was sent is flushed."""
         if self._closed:
             return
+        seconds = self._connection.close_seconds
+        # Together: one that is refused, or that waits, is not at the expense of the others.
+        ends: list[Coroutine[Any, Any, None]] = [self._settler.drain()]
+        ends += [each.close() for each in self._inside.subscriptions]
+        ends += [each.close(seconds) for each in self._inside.producers]
+        tasks = [asyncio.ensure_future(end) for end in ends]
         try:
-            await self._settler.drain()
-            for subscription in list(self._inside.subscriptions):
-                await subscription.close()
-            for stream in list(self._inside.producers):
-                await stream.close()
+            await asyncio.wait(tasks, timeout=seconds)
         finally:
             self._closed = True
             await self._connection.close()
+            # Without a connection they end by themselves, each with its reason.
+            _, waiting = await asyncio.wait(tasks, timeout=limits.CLOSE_GRACE_SECONDS)
+            for task in waiting:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def __del__(self) -> None:
+        # None: its address made no sense.
+        connection = getattr(self, "_connection", None)
+        if connection is not None and connection.is_open and os.getpid() == self._process:
+            warnings.warn(
+                f"the client of {self.addr} was not closed: use `async with`, or await its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     # --- producing ---
 
@@ -139,6 +199,7 @@ class AsyncClient(Context):
 
         It is not sent again where that could enqueue it twice: then OutcomeUnknownError says so.
         """
+        check_queue(queue)
         check_message(headers, payload, fairness_key, weight, cost)
         request = _enqueue_request(queue, NewMessage(payload, headers or {}, fairness_key, weight, cost))
         response = await self._connection.call(self._connection.service.Enqueue, request, repeat=False)
@@ -146,8 +207,10 @@ class AsyncClient(Context):
 
     async def enqueue_batch(self, queue: str, messages: Sequence[NewMessage]) -> list[EnqueueResult]:
         """Enqueue many messages in one call; each is taken or refused by itself."""
-        results: list[EnqueueResult | None] = [_refused(message) for message in messages]
-        sound = [message for message, refused in zip(messages, results, strict=True) if refused is None]
+        check_queue(queue)
+        batch = checked_batch(messages)
+        results: list[EnqueueResult | None] = [_refused(message) for message in batch]
+        sound = [message for message, refused in zip(batch, results, strict=True) if refused is None]
         if sound:
             request = service_pb2.EnqueueBatchRequest(
                 queue=queue, messages=[_enqueue_request("", message) for message in sound]
@@ -157,13 +220,23 @@ class AsyncClient(Context):
             results = [refused or _enqueue_result(next(answers)) for refused in results]
         return [result for result in results if result is not None]
 
-    def producer(self, queue: str, *, repeat: bool = True) -> Producer:
+    def producer(
+        self,
+        queue: str,
+        *,
+        repeat: bool = True,
+        delivery_seconds: float = limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS,
+    ) -> Producer:
         """Return a producer that batches by itself; use it as `async with client.producer(queue) as producer`.
 
         What has no receipt when the connection is lost is sent again, and may then be in the queue twice. With
-        `repeat=False` it fails with OutcomeUnknownError instead.
+        `repeat=False` it fails with OutcomeUnknownError instead. So does what has no receipt after `delivery_seconds`.
         """
-        return Producer(self._inside.producer_stream(queue, repeat=repeat, lock=nullcontext()))
+        return Producer(
+            self._inside.producer_stream(
+                queue, repeat=repeat, delivery_seconds=delivery_seconds, lock=nullcontext()
+            )
+        )
 
     # --- consuming ---
 
@@ -171,16 +244,17 @@ class AsyncClient(Context):
         self,
         queue: str,
         *,
-        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch: int | None = None,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> Consumer:
         """Return the messages of a queue: `async for message in client.consume(queue)`.
 
-        Up to `prefetch` messages are leased ahead, so that the loop does not wait for the network; those that the
-        loop has not reached go back when it ends. Awaiting it first, as in `consumer = await client.consume(queue)`,
+        What about a tenth of a second of the loop's work is leased ahead, so that it does not wait for the network; with
+        `prefetch`, what it holds is that many messages, whatever its pace. What the loop has not reached goes back when it
+        ends. Awaiting it first, as in `consumer = await client.consume(queue)`,
         finds out at once whether there is such a queue.
         """
-        check_prefetch(prefetch, prefetch_bytes)
+        check_consume(queue, prefetch, prefetch_bytes)
         return Consumer(
             AsyncSubscription(
                 self._connection,
@@ -203,6 +277,7 @@ class AsyncClient(Context):
         drain_seconds: float = limits.WORKER_DRAIN_SECONDS,
     ) -> Worker:
         """Return a worker that calls `handler` for each message, at most `concurrency` at once: `await worker.run()`."""
+        check_worker_options(queue, concurrency, drain_seconds)
         return Worker(self, queue, handler, concurrency=concurrency, drain_seconds=drain_seconds)
 
     async def lease(self, queue: str, max_messages: int = 1, wait_seconds: float = 0.0) -> list[Message]:
@@ -215,21 +290,27 @@ class AsyncClient(Context):
 
     async def ack(self, queue: str, message_id: str) -> None:
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
+        check_queue(queue)
+        check_message_id(message_id)
         request = service_pb2.AckRequest(queue=queue, message_id=message_id)
         await self._connection.call(
             self._connection.service.Ack, request, repeat=False, not_found=MessageNotFoundError
         )
 
-    async def nack(self, queue: str, message_id: str, error: str = "") -> None:
+    async def nack(self, queue: str, message_id: str, error: str | BaseException = "") -> None:
         """Nack a message by its id, and say why; raises MessageNotFoundError if nobody has it leased."""
-        request = service_pb2.NackRequest(queue=queue, message_id=message_id, error=error)
+        check_queue(queue)
+        check_message_id(message_id)
+        request = service_pb2.NackRequest(queue=queue, message_id=message_id, error=checked_error(error))
         await self._connection.call(
             self._connection.service.Nack, request, repeat=False, not_found=MessageNotFoundError
         )
 
     async def extend(self, queue: str, message_id: str, seconds: float) -> None:
         """Keep a lease for this long from now; raises MessageNotFoundError if nobody has it."""
-        kind = (queue, Settle.EXTEND, timeout_ms(seconds))
+        check_queue(queue)
+        check_message_id(message_id)
+        kind = (queue, Settle.EXTEND, checked_timeout_ms(seconds))
         results = await self._settle_by_id(kind, [message_id], [])
         error = settle_error(Settle.EXTEND, results[0])
         if error is not None:
@@ -267,25 +348,37 @@ class AsyncClient(Context):
         name: str,
         *,
         visibility_timeout_ms: int | None = None,
-        discipline: str | None = None,
+        discipline: Discipline | None = None,
         quantum: int | None = None,
+        exist_ok: bool = False,
     ) -> None:
-        """Create a queue; raises QueueExistsError if there is one of that name."""
+        """Create a queue; raises QueueExistsError if there is one of that name.
+
+        With `exist_ok`, a queue of that name is left as it is, whatever its settings, and that is no error.
+        """
+        check_text("name", name, "'orders'")
+        check_config(visibility_timeout_ms, discipline, quantum)
         config = admin_pb2.QueueConfig(
             visibility_timeout_ms=visibility_timeout_ms or 0,
             discipline=discipline or "",
             quantum=quantum or 0,
         )
         request = admin_pb2.CreateQueueRequest(name=name, config=config)
-        await self._connection.call(self._connection.admin.CreateQueue, request, repeat=False)
+        try:
+            await self._connection.call(self._connection.admin.CreateQueue, request, repeat=exist_ok)
+        except QueueExistsError:
+            if not exist_ok:
+                raise
 
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue and its messages."""
+        check_queue(queue)
         request = admin_pb2.DeleteQueueRequest(queue=queue)
         await self._connection.call(self._connection.admin.DeleteQueue, request, repeat=False)
 
     async def purge_queue(self, queue: str) -> int:
         """Delete the waiting messages of a queue, not the leased ones, and return their number."""
+        check_queue(queue)
         request = admin_pb2.PurgeQueueRequest(queue=queue)
         response = await self._connection.call(self._connection.admin.PurgeQueue, request, repeat=False)
         return response.purged
@@ -301,6 +394,7 @@ class AsyncClient(Context):
 
     async def stats(self, queue: str) -> QueueStats:
         """Return a queue's numbers."""
+        check_queue(queue)
         request = admin_pb2.GetStatsRequest(queue=queue)
         response = await self._connection.call(self._connection.admin.GetStats, request, repeat=True)
         return QueueStats(
@@ -326,16 +420,6 @@ def inside(client: AsyncClient) -> Inside:
     return client._inside  # noqa: SLF001 - it is no part of what users see
 
 
-def check_prefetch(prefetch: int, prefetch_bytes: int) -> None:
-    """Raise InvalidArgumentError for what no stream may hold."""
-    if not 1 <= prefetch <= limits.CREDIT_MESSAGES_MAX:
-        raise InvalidArgumentError(f"prefetch {prefetch} is not in 1 to {limits.CREDIT_MESSAGES_MAX:,}")
-    if not 1 <= prefetch_bytes <= limits.CREDIT_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"prefetch_bytes {prefetch_bytes} is not in 1 to {limits.CREDIT_BYTES_MAX:,}"
-        )
-
-
 def _refused(message: NewMessage) -> EnqueueResult | None:
     """Return the result of a message that need not be sent to be refused."""
     try:
@@ -346,9 +430,13 @@ def _refused(message: NewMessage) -> EnqueueResult | None:
 
 
 def _enqueue_result(result: service_pb2.EnqueueResult) -> EnqueueResult:
-    error = (
-        error_of(result.error_code, result.error, not_found=QueueNotFoundError) if result.error_code else None
-    )
+    error: FilaError | None = None
+    if result.error_code:
+        error = error_of(result.error_code, result.error, not_found=QueueNotFoundError)
+        if isinstance(error, UnavailableError):
+            # It is stored, or not: only the broker can tell.
+            error.not_done = result.not_taken
+            error = error if result.not_taken else OutcomeUnknownError(error.message)
     return EnqueueResult(result.message_id, result.offset, error)
 
 

@@ -1,23 +1,147 @@
-"""What a message is made of, checked before it is sent: an argument that is wrong is named, with what to write instead."""
+"""The client's arguments, checked before anything is sent: one that is wrong is named, with what to write instead.
 
-from collections.abc import Mapping
+The types are what users should pass, and not what a program without a type checker passes. To the checks `True` is no number.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from fila import limits
+from fila.client.values import Discipline, NewMessage
 from fila.errors import InvalidArgumentError
-from fila.wire.columns import check_key, check_number
+from fila.wire.columns import check_key
+
+_DISCIPLINES: tuple[str, ...] = get_args(Discipline)
+
+
+def check_text(name: str, value: object, example: str) -> None:
+    """Raise InvalidArgumentError unless it is text that can be sent."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name} is a str, not {_kind(value)}: write it as in {example}")
+    if not _is_text(value):
+        raise InvalidArgumentError(f"{name} {value!r} is no text that UTF-8 can hold")
+
+
+def check_queue(value: object) -> None:
+    """Raise InvalidArgumentError unless it may be a queue's name; the broker knows the rest."""
+    check_text("queue", value, "'orders'")
+
+
+def check_message_id(value: object) -> None:
+    """Raise InvalidArgumentError unless it may be an id; the broker knows the rest."""
+    check_text("message_id", value, "message.id")
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise InvalidArgumentError unless it is a whole number between the two, both included."""
+    if type(value) is not int:
+        raise InvalidArgumentError(
+            f"{name} is a whole number from {least:,} to {most:,}, not {_kind(value)}{_shown(value)}"
+        )
+    if not least <= value <= most:
+        raise InvalidArgumentError(f"{name} {_short(value)} is not in {least:,} to {most:,}")
+
+
+def check_seconds(
+    name: str, value: object, *, most: float = limits.WAIT_SECONDS_MAX, may_be_zero: bool = True
+) -> None:
+    """Raise InvalidArgumentError unless it is a time in seconds."""
+    allowed = f"from 0 to {most:,.0f}" if may_be_zero else f"above 0, up to {most:,.0f}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgumentError(f"{name} is a number {allowed}, not {_kind(value)}{_shown(value)}")
+    # Also where it is not a number at all.
+    if not (0 <= value <= most) or (value == 0 and not may_be_zero):
+        raise InvalidArgumentError(f"{name} {_short(value)} is not a number {allowed}")
+
+
+def check_times(timeout_seconds: object, reconnect_seconds: object) -> None:
+    """Raise InvalidArgumentError for what is no patience of a client."""
+    check_seconds("timeout_seconds", timeout_seconds, may_be_zero=False)
+    if reconnect_seconds is not None and reconnect_seconds != math.inf:
+        check_seconds("reconnect_seconds", reconnect_seconds)
+
+
+def check_config(visibility_timeout_ms: object, discipline: object, quantum: object) -> None:
+    """Raise InvalidArgumentError for what is no setting of a queue; None stands for the broker's default."""
+    if visibility_timeout_ms is not None:
+        check_whole(
+            "visibility_timeout_ms",
+            visibility_timeout_ms,
+            limits.VISIBILITY_TIMEOUT_MS_MIN,
+            limits.VISIBILITY_TIMEOUT_MS_MAX,
+        )
+    if discipline is not None and discipline not in _DISCIPLINES:
+        known = ", ".join(map(repr, _DISCIPLINES))
+        raise InvalidArgumentError(f"discipline {_short(discipline)} is none of {known}")
+    if quantum is not None:
+        check_whole("quantum", quantum, 1, limits.QUANTUM_MAX)
+
+
+def check_lease(queue: object, max_messages: object, wait_seconds: object) -> None:
+    """Raise InvalidArgumentError for what cannot be leased."""
+    check_queue(queue)
+    check_whole("max_messages", max_messages, 1, limits.LEASE_MESSAGES_MAX)
+    check_seconds("wait_seconds", wait_seconds, most=limits.LEASE_WAIT_MS_MAX / 1000)
+
+
+def check_consume(queue: object, prefetch: object, prefetch_bytes: object) -> None:
+    """Raise InvalidArgumentError for what no stream may hold; without a `prefetch` it finds its own."""
+    check_queue(queue)
+    if prefetch is not None:
+        check_whole("prefetch", prefetch, 1, limits.CREDIT_MESSAGES_MAX)
+    check_whole("prefetch_bytes", prefetch_bytes, 1, limits.CREDIT_BYTES_MAX)
+
+
+def check_worker_options(queue: object, concurrency: object, drain_seconds: object) -> None:
+    """Raise InvalidArgumentError for what no worker can keep to."""
+    check_queue(queue)
+    check_whole("concurrency", concurrency, 1, limits.WORKER_CONCURRENCY_MAX)
+    check_seconds("drain_seconds", drain_seconds)
+
+
+def checked_batch(messages: Iterable[NewMessage]) -> list[NewMessage]:
+    """Return the messages of a batch; raises InvalidArgumentError where there are no messages. They are not looked into."""
+    wanted = "messages is a list of NewMessage"
+    if isinstance(messages, NewMessage):
+        raise InvalidArgumentError(f"{wanted}, not one NewMessage: write [message]")
+    if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidArgumentError(f"{wanted}, not {_kind(messages)}: write [NewMessage(payload), ...]")
+    batch = list(messages)
+    for position, message in enumerate(batch):
+        if not isinstance(message, NewMessage):
+            raise InvalidArgumentError(
+                f"messages[{position}] is a NewMessage, not {_kind(message)}: write NewMessage(payload)"
+            )
+    return batch
+
+
+def checked_error(error: object) -> str:
+    """Return what the broker is told of a failure, cut to what it keeps: of a long one the end, which names the error."""
+    if isinstance(error, BaseException):
+        text = str(error)
+        error = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if not isinstance(error, str):
+        raise InvalidArgumentError(
+            f"error is a str or an exception, not {_kind(error)}: write what went wrong, as in 'no such customer'"
+        )
+    return error.encode("utf-8", "replace")[-limits.ERROR_BYTES_MAX :].decode("utf-8", "ignore")
+
+
+def checked_timeout_ms(seconds: float) -> int:
+    """Return a lease time as it goes on the wire."""
+    check_seconds("seconds", seconds, most=limits.VISIBILITY_TIMEOUT_MS_MAX / 1000, may_be_zero=False)
+    return max(1, round(seconds * 1000))
 
 
 def check_message(
     headers: object,
     payload: object,
     fairness_key: object = None,
-    weight: int | None = None,
-    cost: int | None = None,
+    weight: object = None,
+    cost: object = None,
 ) -> None:
-    """Raise InvalidArgumentError unless these make a message; None stands for the default of all but the payload.
-
-    The types are what users should pass, and not what a program without a type checker passes.
-    """
+    """Raise InvalidArgumentError unless these make a message; None stands for the default of all but the payload."""
     _check_headers(headers)
     _check_payload(payload)
     if fairness_key is not None:
@@ -25,9 +149,9 @@ def check_message(
             raise InvalidArgumentError(f"fairness_key is a str, not {_kind(fairness_key)}")
         check_key(fairness_key)
     if weight is not None:
-        check_number("weight", weight, limits.WEIGHT_MAX)
+        check_whole("weight", weight, 1, limits.WEIGHT_MAX)
     if cost is not None:
-        check_number("cost", cost, limits.COST_MAX)
+        check_whole("cost", cost, 1, limits.COST_MAX)
 
 
 def _check_headers(headers: object) -> None:
@@ -85,3 +209,13 @@ def _is_text(text: str) -> bool:
 
 def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
+
+
+def _shown(value: object) -> str:
+    """Return what was given where that tells more than its type."""
+    return f": {_short(value)}" if isinstance(value, str | int | float) else ""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from fila import limits
+from fila.client.arguments import check_whole
 from fila.client.bodies import headers_part, payload_head
 from fila.client.failures import again, renamed
 from fila.client.waiting import Pending
 from fila.errors import (
+    ClosedError,
     Code,
     FilaError,
     InvalidArgumentError,
@@ -24,10 +26,15 @@ from fila.errors import (
     RPCError,
     UnavailableError,
 )
-from fila.wire.columns import check_key, check_number
+from fila.wire.columns import check_key
 from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
+from fila.wire.varint import varint
+
+# Of ProduceRequest and MessageColumns, as in service.proto and messages.proto.
+_MESSAGES_TAG = b"\x1a"
+_BODIES_TAG = b"\x0a"
 
 
 class Batch(Pending):
@@ -41,11 +48,11 @@ class Batch(Pending):
         "enqueued_at_ms",
         "first_number",
         "first_offset",
+        "in_doubt",
         "key_index",
         "keys",
         "parts",
         "queue_number",
-        "request",
         "sequence",
         "sizes",
         "weights",
@@ -57,9 +64,10 @@ class Batch(Pending):
         self.first_number = first_number
         # When its first message came.
         self.born = 0.0
-        # Kept from its first frame to its receipt, to be sent again.
-        self.request: ProduceRequest | None = None
         self.sequence = 0
+        # Whether it went out on a stream that was lost, or that is no more: the broker may have taken it.
+        self.in_doubt = False
+        # The bodies in parts, which are those that the user has given. Kept until the receipt, to be sent again.
         self.parts: list[bytes] = []
         self.sizes: list[int] = []
         self.keys: dict[str, int] = {}
@@ -73,29 +81,34 @@ class Batch(Pending):
         self.first_offset = 0
         self.enqueued_at_ms = 0
 
-    def columns(self) -> MessageColumns:
-        """Return the messages as they go on the wire; what is the default for all is left out."""
+    def frame(self, queue: str) -> bytes:
+        """Return the batch as a ProduceRequest, encoded.
+
+        The bodies are laid into it in one go. As a field of a message they would be copied three times, half a megabyte each.
+        """
         keys = list(self.keys)
-        return MessageColumns(
-            bodies=b"".join(self.parts),
+        # What is the default for all is left out.
+        columns = MessageColumns(
             sizes=self.sizes,
             keys=() if keys == [limits.FAIRNESS_KEY_DEFAULT] else keys,
             key_index=self.key_index if len(keys) > 1 else (),
             weights=self.weights or (),
             costs=self.costs or (),
+        ).SerializeToString()
+        bodies_head = _BODIES_TAG + varint(self.bytes)
+        return b"".join(
+            (
+                ProduceRequest(sequence=self.sequence, queue=queue).SerializeToString(),
+                _MESSAGES_TAG,
+                varint(len(columns) + len(bodies_head) + self.bytes),
+                columns,
+                bodies_head,
+                *self.parts,
+            )
         )
-
-    def frame(self) -> ProduceRequest:
-        """Return the batch as a frame, whose sequence and queue are the stream's to set."""
-        if self.request is None:
-            self.request = ProduceRequest(messages=self.columns())
-            # They are in the frame now.
-            self.parts, self.sizes, self.weights, self.costs = [], [], None, None
-        return self.request
 
     def clear(self) -> None:
         """Forget the messages: only where they went is still asked for."""
-        self.request = None
         self.parts, self.sizes, self.keys, self.key_index = [], [], {}, []
         self.weights = self.costs = None
 
@@ -143,6 +156,8 @@ class BatchingCore:
         self._sequence = 0
         # Set when the broker takes nothing more on this stream.
         self.stopping = False
+        # Set when this stream is to end at once: nothing goes out, and what comes is for nobody.
+        self._is_cut = False
         self.messages_held = 0
         self.bytes_held = 0
         # Set when the stream is gone and none will follow: nothing more goes in.
@@ -156,9 +171,9 @@ class BatchingCore:
         return self.messages_held < self._messages_held_max and self.bytes_held < self._bytes_held_max
 
     @property
-    def has_full_batch(self) -> bool:
-        """Whether a whole batch waits for its frame: whoever adds in a loop should let the writer run."""
-        return bool(self._full)
+    def is_writer_due(self) -> bool:
+        """Whether a whole batch waits that may be written now: whoever adds in a loop should let the writer run."""
+        return bool(self._full) and len(self._in_flight) < self._batches_in_flight_max
 
     @property
     def sent(self) -> int:
@@ -205,34 +220,36 @@ class BatchingCore:
         batch = self._open
         if key not in batch.keys:
             check_key(key)
-        if size > limits.BODY_BYTES_MAX:
-            raise InvalidArgumentError(
-                f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}"
-            )
-        if weight is not None:
-            check_number("weight", weight, limits.WEIGHT_MAX)
-        if cost is not None:
-            check_number("cost", cost, limits.COST_MAX)
+        if size > limits.BODY_BYTES_MAX or weight is not None or cost is not None:
+            _check(size, weight, cost)
 
         if batch.count and batch.bytes + size > self._batch_bytes:
-            self._full.append(batch)
-            batch = self._next_batch()
+            batch = self._close_open()
         if not batch.count:
             batch.born = self._clock()
+        weights, costs = batch.weights, batch.costs
+        if weight is not None or cost is not None:
+            weights, costs = _columns(batch, weight, cost)
+        keys = batch.keys
+        index = keys.get(key, len(keys))
+        # From here on nothing is called: Ctrl-C, which may end this function wherever something is, must not leave half
+        # a message in the batch.
+        keys[key] = index
+        batch.key_index += (index,)
         batch.parts += (head, payload)
-        batch.sizes.append(size)
-        batch.key_index.append(batch.keys.setdefault(key, len(batch.keys)))
-        if batch.weights is not None or (weight or 1) != 1:
-            batch.weights = _extended(batch.weights, batch.count, weight)
-        if batch.costs is not None or (cost or 1) != 1:
-            batch.costs = _extended(batch.costs, batch.count, cost)
+        batch.sizes += (size,)
+        if weights is not None:
+            weights += (weight or 1,)
+            batch.weights = weights
+        if costs is not None:
+            costs += (cost or 1,)
+            batch.costs = costs
         batch.count += 1
         batch.bytes += size
         self.messages_held += 1
         self.bytes_held += size
         if batch.count >= self._batch_messages:
-            self._full.append(batch)
-            self._next_batch()
+            self._close_open()
         return batch
 
     def _no_room(self) -> LimitError:
@@ -241,14 +258,28 @@ class BatchingCore:
             "await room() before sending more"
         )
 
+    def _close_open(self) -> Batch:
+        """Let the open batch wait for its turn, and return the next one."""
+        batch = self._open
+        following = Batch(batch.first_number + batch.count)
+        # Both or none, as in `add`.
+        self._full += (batch,)
+        self._open = following
+        return following
+
     def _next_batch(self) -> Batch:
         last = self._open
         self._open = Batch(last.first_number + last.count)
         return self._open
 
-    def next_request(self) -> ProduceRequest | None:
+    def next_frame(self) -> bytes | None:
         """Return the next frame to write, or None while there is none or enough are in flight."""
-        if self.failed is not None or self.stopping or len(self._in_flight) >= self._batches_in_flight_max:
+        if (
+            self.failed is not None
+            or self.stopping
+            or self._is_cut
+            or len(self._in_flight) >= self._batches_in_flight_max
+        ):
             return None
         if self._full:
             batch = self._full.popleft()
@@ -258,14 +289,14 @@ class BatchingCore:
         else:
             return None
         self._sequence += 1
-        request = batch.frame()
-        batch.sequence = request.sequence = self._sequence
-        request.queue = self.queue if self._sequence == 1 else ""
+        batch.sequence = self._sequence
         self._in_flight.append(batch)
-        return request
+        return batch.frame(self.queue if self._sequence == 1 else "")
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt and resolve its batch. Raises RPCError for one that is not next."""
+        if self._is_cut:
+            return
         if not response.sequence:
             # What is in flight still gets its receipts, the rest waits for the next stream.
             self.stopping = True
@@ -282,8 +313,7 @@ class BatchingCore:
                 # Those behind it are refused as well, or would overtake it: no more of them on this stream.
                 self.stopping = True
                 self._again.append(batch)
-                if response.not_taken:
-                    batch.sequence = 0
+                batch.in_doubt = batch.in_doubt or not response.not_taken
                 return
             if isinstance(error, UnavailableError):
                 error = OutcomeUnknownError(error.message)
@@ -301,11 +331,12 @@ class BatchingCore:
 
     def lost(self, error: FilaError) -> None:
         """The stream is gone, and another will follow: what has no receipt goes out again, or fails."""
+        self._doubt(error)
         in_flight, self._in_flight = self._in_flight, deque()
         again, self._again = self._again, []
         self._sequence = 0
-        self.stopping = False
-        if self._repeat:
+        self.stopping = self._is_cut = False
+        if self._repeat or error.not_done:
             again += in_flight
         else:
             unknown = OutcomeUnknownError(f"{error.message}; the messages may have been taken or not")
@@ -318,29 +349,47 @@ class BatchingCore:
         if self.failed is not None:
             return
         self.failed = error
+        self._doubt(error)
         left = [*self._again, *self._in_flight, *self._full, self._open]
         self._again, self._in_flight, self._full, self._open = [], deque(), deque(), Batch()
         for batch in left:
             if batch.count:
                 self._resolve(batch, _failure(batch, error))
 
-    def expire(self, timeout_seconds: float) -> None:
-        """Fail what has waited for its receipt for too long; a batch that the broker may still answer is left to it."""
+    def _doubt(self, error: FilaError) -> None:
+        """Note what a stream has left without a receipt, unless it never was one, or the broker says that it took none."""
+        if not error.not_done:
+            for batch in self._in_flight:
+                batch.in_doubt = True
+
+    def expire(self, timeout_seconds: float) -> bool:
+        """Fail what has waited for its receipt for too long, and return whether the stream has to end.
+
+        It has where a batch in flight has failed: its receipt would be taken for that of another.
+        """
         due = self._clock() - timeout_seconds
+        waited = UnavailableError(f"no receipt within {timeout_seconds:g} seconds")
+        while self._in_flight and self._in_flight[0].born <= due:
+            self._is_cut = True
+            batch = self._in_flight.popleft()
+            batch.in_doubt = True
+            self._resolve(batch, _failure(batch, waited))
+        while self._again and self._again[0].born <= due:
+            batch = self._again.pop(0)
+            self._resolve(batch, _failure(batch, waited))
         if not self._full and not self._in_flight and self._open.count:
-            self._full.append(self._open)
-            self._next_batch()
+            self._close_open()
         while self._full and self._full[0].born <= due:
             batch = self._full.popleft()
-            waited = UnavailableError(f"no receipt within {timeout_seconds:g} seconds")
             self._resolve(batch, _failure(batch, waited))
+        return self._is_cut
 
     def _resolve(self, batch: Batch, error: FilaError | None) -> None:
         self.messages_held -= batch.count
         self.bytes_held -= batch.bytes
         if error is not None:
             # The keys stay: a failed message names itself.
-            batch.request, batch.parts, batch.sizes, batch.weights, batch.costs = None, [], [], None, None
+            batch.parts, batch.sizes, batch.weights, batch.costs = [], [], None, None
             batch.error = error
             self.refused = self.refused or batch.error_of(0)
         else:
@@ -349,19 +398,33 @@ class BatchingCore:
 
 
 def _failure(batch: Batch, error: FilaError) -> FilaError:
-    """Return what a batch without a receipt fails with: once sent, nobody knows what became of it."""
-    if batch.sequence and isinstance(error, UnavailableError):
+    """Return what a batch without a receipt fails with: once it may have arrived, nobody knows what became of it."""
+    if batch.in_doubt and isinstance(error, UnavailableError | ClosedError):
         return OutcomeUnknownError(f"{error.message}; the message may have been taken or not")
     return error
+
+
+def _check(size: int, weight: int | None, cost: int | None) -> None:
+    """Raise InvalidArgumentError for what the broker would refuse."""
+    if size > limits.BODY_BYTES_MAX:
+        raise InvalidArgumentError(f"a message of {size:,} bytes is larger than {limits.BODY_BYTES_MAX:,}")
+    if weight is not None:
+        check_whole("weight", weight, 1, limits.WEIGHT_MAX)
+    if cost is not None:
+        check_whole("cost", cost, 1, limits.COST_MAX)
+
+
+def _columns(batch: Batch, weight: int | None, cost: int | None) -> tuple[list[int] | None, list[int] | None]:
+    """Return the columns that a message with these numbers goes into; None: still all 1."""
+    weights, costs = batch.weights, batch.costs
+    if weights is None and (weight or 1) != 1:
+        weights = [1] * batch.count
+    if costs is None and (cost or 1) != 1:
+        costs = [1] * batch.count
+    return weights, costs
 
 
 def _as_bytes(payload: object) -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise InvalidArgumentError(f"a payload is bytes, not {type(payload).__name__}: encode it first")
-
-
-def _extended(column: list[int] | None, count: int, value: int | None) -> list[int]:
-    column = [1] * count if column is None else column
-    column.append(value or 1)
-    return column

@@ -15,7 +15,6 @@ from fila.wire.varint import varint
 
 _HEADERS_TAG = b"\x12"
 _PAYLOAD_TAG = b"\x1a"
-_PAYLOAD_TAG_BYTE = 0x1A
 
 
 @lru_cache(maxsize=4096)
@@ -47,22 +46,30 @@ def headers_part(headers: Mapping[str, str]) -> bytes:
     return b"".join(out)
 
 
+@lru_cache(maxsize=4096)
+def _lone_head(body_bytes: int) -> bytes:
+    """Return what stands before a payload that fills a body of this length with it; empty if none does."""
+    for head_bytes in range(2, 6):
+        head = payload_head(body_bytes - head_bytes) if body_bytes > head_bytes else b""
+        if len(head) == head_bytes:
+            return head
+    return b""
+
+
+def lone_payload(bodies: bytes, start: int, size: int) -> bytes | None:
+    """Return the payload of a body that is nothing else, as most are; None if there is more to it."""
+    head = _lone_head(size)
+    # The length that the head says is that of the rest: so there is nothing behind it.
+    if head and bodies.startswith(head, start):
+        return bodies[start + len(head) : start + size]
+    return None
+
+
 def decode_body(body: bytes) -> tuple[dict[str, str], bytes]:
     """Return headers and payload. Raises RPCError for what no producer should have sent."""
-    size = len(body)
-    # A payload alone, shorter than 2 MiB: its length has at most three bytes.
-    if size > 2 and body[0] == _PAYLOAD_TAG_BYTE:
-        low, middle = body[1], body[2]
-        if low < 0x80:
-            start, length = 2, low
-        elif middle < 0x80:
-            start, length = 3, low & 0x7F | middle << 7
-        elif size > 3 and body[3] < 0x80:
-            start, length = 4, low & 0x7F | (middle & 0x7F) << 7 | body[3] << 14
-        else:
-            start, length = 0, 0
-        if start and start + length == size:
-            return {}, body[start:]
+    payload = lone_payload(body, 0, len(body))
+    if payload is not None:
+        return {}, payload
     try:
         parsed = Body.FromString(body)
     except DecodeError as error:

@@ -4,17 +4,29 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import grpc
 from grpc import aio
 
+from fila import limits
 from fila.client.address import Address
 from fila.client.backoff import Backoff
 from fila.client.channel import open_channel
-from fila.errors import FilaError, NotFoundError, OutcomeUnknownError, QueueNotFoundError, UnavailableError
-from fila.wire.status import error_of_call
+from fila.client.reach import failure_of
+from fila.errors import (
+    Absence,
+    ClosedError,
+    Code,
+    FilaError,
+    NotFoundError,
+    OutcomeUnknownError,
+    QueueNotFoundError,
+    RPCError,
+    UnavailableError,
+)
 from fila.wire.v1.admin_pb2_grpc import FilaAdminStub
+from fila.wire.v1.service_pb2 import ProduceResponse
 from fila.wire.v1.service_pb2_grpc import FilaServiceStub
 
 if TYPE_CHECKING:
@@ -45,6 +57,9 @@ class Connection:
     than a restart. From then on calls and streams wait until it is back.
     """
 
+    # The process that opened a channel first. In its forks gRPC crashes or hangs, whether that is closed or not.
+    _process: ClassVar[int | None] = None
+
     def __init__(
         self,
         address: Address,
@@ -56,10 +71,22 @@ class Connection:
         self.address = address
         self.reconnect_seconds = reconnect_seconds
         self._ca_file = ca_file
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._channel: aio.Channel | None = None
         self._answered = False
         self._closed = False
+        # A channel belongs to the event loop that it was opened in.
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def close_seconds(self) -> float:
+        """How long the broker may take to answer what ends a stream."""
+        return min(limits.STREAM_CLOSE_TIMEOUT_SECONDS, self.timeout_seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a channel that has to be closed."""
+        return self._channel is not None and not self._closed
 
     @property
     def service(self) -> "FilaServiceAsyncStub":
@@ -73,15 +100,47 @@ class Connection:
         self._open()
         return self._admin
 
+    def produce(self) -> "aio.StreamStreamCall[bytes, ProduceResponse]":
+        """Open a Produce stream, which takes its frames encoded."""
+        call: aio.StreamStreamMultiCallable[bytes, ProduceResponse] = self._open().stream_stream(
+            "/fila.v1.FilaService/Produce",
+            request_serializer=None,
+            response_deserializer=ProduceResponse.FromString,
+        )
+        return call()
+
     def _open(self) -> aio.Channel:
         if self._closed:
-            raise UnavailableError("the client is closed")
+            raise ClosedError("the client is closed: make another")
+        loop = asyncio.get_running_loop()
         if self._channel is None:
+            self._check_process()
+            self._loop = loop
             self._channel = open_channel(self.address, ca_file=self._ca_file)
             service: FilaServiceAsyncStub = FilaServiceStub(self._channel)
             admin: FilaAdminAsyncStub = FilaAdminStub(self._channel)
             self._service, self._admin = service, admin
+        elif loop is not self._loop:
+            raise RPCError(
+                "this client was first used in another event loop, and belongs to that: make a client in each loop, "
+                "as with `async with AsyncClient(...)` within what asyncio.run runs",
+                Code.FAILED_PRECONDITION,
+            )
         return self._channel
+
+    @staticmethod
+    def _check_process() -> None:
+        if Connection._process is None:
+            Connection._process = os.getpid()
+            # What gRPC does at a fork, to survive it, crashes the child at random, whether that uses gRPC or not. It asks for
+            # this when its first channel opens; whoever needs it has set it.
+            os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+        elif Connection._process != os.getpid():
+            raise RPCError(
+                f"this process is a fork of process {Connection._process}, which had used a client: "
+                "fork before the first client connects, or start processes with the method 'spawn'",
+                Code.FAILED_PRECONDITION,
+            )
 
     async def close(self) -> None:
         """End the channel; whoever waits for it is told."""
@@ -113,13 +172,29 @@ class Connection:
             async with asyncio.timeout(timeout_seconds):
                 while state is not _READY:
                     if self._closed or state is grpc.ChannelConnectivity.SHUTDOWN:
-                        raise UnavailableError("the client is closed")
+                        raise ClosedError("the client is closed: make another")
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise UnavailableError(
-                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds"
+                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds",
+                not_done=True,
+                absence=Absence.NOBODY,
             ) from None
+
+    def failure_of(
+        self, error: grpc.RpcError, *, not_found: type[NotFoundError] = QueueNotFoundError
+    ) -> FilaError:
+        """Return what a failed call or stream of this connection stands for."""
+        return failure_of(error, self.address, not_found=not_found)
+
+    def _late(self, request: object, timeout_seconds: float) -> RPCError:
+        name = type(request).__name__.removesuffix("Request")
+        return RPCError(
+            f"the broker at {self.address} did not answer {name} within {timeout_seconds:g} seconds: "
+            "give the client a longer timeout_seconds, or look at the broker's log",
+            Code.DEADLINE_EXCEEDED,
+        )
 
     def _patience_seconds(self, left_seconds: float) -> float:
         bound = left_seconds if self.reconnect_seconds is None else self.reconnect_seconds
@@ -139,29 +214,41 @@ class Connection:
         `repeat`: to do it twice does what doing it once does. Otherwise a lost answer raises OutcomeUnknownError.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_seconds + wait_seconds
+        deadline = loop.time() + self.timeout_seconds + wait_seconds
         backoff = Backoff()
         while True:
             if self._answered:
                 await self.ready(self._patience_seconds(deadline - loop.time()))
             try:
                 response = await method(request, timeout=max(0.001, deadline - loop.time()))
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self._closed or task is None or task.cancelling():
+                    raise
+                # gRPC cancels the calls of a channel that is closed; their callers were not cancelled.
+                if repeat:
+                    raise ClosedError("the client was closed before the answer came") from None
+                raise OutcomeUnknownError(
+                    "the client was closed before the answer came; what was asked for may be done or not"
+                ) from None
             except grpc.RpcError as rpc_error:
                 status = rpc_error.code()
-                error = error_of_call(rpc_error, not_found=not_found)
+                error = self.failure_of(rpc_error, not_found=not_found)
+                if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    error = self._late(request, self.timeout_seconds + wait_seconds)
+                # Where the sentence is our own or the broker's, gRPC's account adds nothing.
+                cause = rpc_error if type(error) is RPCError and status not in _LOST else None
                 if status not in _LOST:
-                    self._answered = True
-                    raise error from rpc_error
+                    self._answered = self._answered or not isinstance(error, UnavailableError)
+                    raise error from cause
                 delay_seconds = backoff.next_seconds()
                 late = loop.time() + delay_seconds >= deadline
                 if not (repeat or error.not_done):
-                    if not self._answered and status is grpc.StatusCode.UNAVAILABLE:
-                        raise error from rpc_error
                     raise OutcomeUnknownError(
                         f"{error.message}; what was asked for may be done or not"
-                    ) from rpc_error
+                    ) from None
                 if late or not self.may_return(error):
-                    raise error from rpc_error
+                    raise error from None
             else:
                 self._answered = True
                 return response

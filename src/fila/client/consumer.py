@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Generator
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from fila import limits
+from fila.client import shown
 from fila.client.context import Context
 from fila.client.failures import again
 from fila.client.frame import Frame
@@ -25,6 +26,9 @@ class Outcome:
         self._epoch = epoch
         self._position = position
 
+    def __repr__(self) -> str:
+        return shown.settlement("Settlement", self.pending, self._epoch, self._position)
+
     @property
     def done(self) -> bool:
         """Whether it is known."""
@@ -37,18 +41,26 @@ class Outcome:
             raise again(error)
 
 
+# What there is to wait for when there is nothing: it has ended, and so may be shared.
+_AT_ONCE = cast("Generator[Any, None, None]", iter(()))
+
+
+def _turn() -> Generator[Any, None, None]:
+    """Let the others have a turn of the event loop."""
+    yield
+
+
 class StreamSettlement(Outcome):
-    """What became of an ack, nack, extension or release, for asyncio.
+    """What became of an ack, nack or release, for asyncio.
 
     All that one turn of the event loop settles shares one frame and one confirmation.
     """
 
-    __slots__ = ("_action", "_subscription")
+    __slots__ = ("_subscription",)
 
     def __init__(
         self,
         subscription: "AsyncSubscription",
-        action: Settle,
         pending: Frame | UnarySettlement,
         epoch: int,
         position: int,
@@ -58,24 +70,34 @@ class StreamSettlement(Outcome):
         self._epoch = epoch
         self._position = position
         self._subscription = subscription
-        self._action = action
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._action is Settle.EXTEND:
-            # Whether the lease still lives is what the caller wants to know.
-            yield from self.durable().__await__()
-            return
         pending, subscription = self.pending, self._subscription
         if subscription.core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
-            yield from subscription.confirmed().__await__()
-        elif type(pending) is Frame and pending.count >= limits.ACKS_FRAME_MESSAGES and not pending.sequence:
+            return subscription.confirmed().__await__()
+        if type(pending) is Frame and pending.count >= limits.ACKS_FRAME_MESSAGES and not pending.sequence:
             # A loop that never waits would keep the frame from being written.
-            yield
+            return _turn()
+        return _AT_ONCE
 
-    async def durable(self) -> None:
-        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
-        await until(self.pending)
+    async def durable(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
+
+        Raises OutcomeUnknownError after `timeout_seconds`, or the client's if that is None.
+        """
+        await until(
+            self.pending, self._subscription.timeout_seconds if timeout_seconds is None else timeout_seconds
+        )
         self.check()
+
+
+class Extension(StreamSettlement):
+    """What became of an extension: whether the lease still lives is what its caller wants to know."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.durable().__await__()
 
 
 class AsyncSubscription(Subscription[DeliveredMessage]):
@@ -92,7 +114,8 @@ class AsyncSubscription(Subscription[DeliveredMessage]):
     def take(self) -> DeliveredMessage | None:
         """Return a message that is here already."""
         message = self.core.take(monotonic())
-        if message is not None:
+        # The first since a frame went out. Those after it are begun as well, and a second call would change nothing.
+        if message is not None and message.position == message.held.announced:
             self._session.wake()
         return message
 
@@ -124,13 +147,25 @@ class AsyncSubscription(Subscription[DeliveredMessage]):
     def settle(self, message: Delivered, action: Settle, argument: str | int) -> StreamSettlement:
         """Note it for the frame of this turn."""
         held, position = message.held, message.position
-        pending: Frame | UnarySettlement | None = self.core.settle(
-            held, position, action, argument, monotonic()
-        )
+        if action is Settle.EXTEND:
+            return self._extend(message, argument)
+        pending: Frame | UnarySettlement | None = self.core.settle(held, position, action, argument, 0.0)
         if pending is None:
             pending = self.settle_by_id(message, action, argument)
+        # The first of its frame, as in `take`.
+        if self._lingering or type(pending) is not Frame or pending.count == 1:
+            self.wake()
+        return StreamSettlement(self, pending, held.epoch, position)
+
+    def _extend(self, message: Delivered, timeout_ms: str | int) -> Extension:
+        held, position = message.held, message.position
+        pending: Frame | UnarySettlement | None = self.core.settle(
+            held, position, Settle.EXTEND, timeout_ms, monotonic()
+        )
+        if pending is None:
+            pending = self.settle_by_id(message, Settle.EXTEND, timeout_ms)
         self.wake()
-        return StreamSettlement(self, action, pending, held.epoch, position)
+        return Extension(self, pending, held.epoch, position)
 
 
 class Consumer(AsyncIterator[Message], Context):
@@ -144,6 +179,10 @@ class Consumer(AsyncIterator[Message], Context):
     def __init__(self, subscription: AsyncSubscription) -> None:
         self._subscription = subscription
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        subscription = self._subscription
+        return f"<Consumer of {subscription.queue!r}{', ending' if subscription.is_ending else ''}>"
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._subscribed().__await__()

@@ -16,6 +16,7 @@ from fila.client.frame import Frame, Places
 from fila.client.held import BEGUN, EXPIRED, SETTLED, WAITING, Held, Holder
 from fila.client.messages import Delivered, Settle
 from fila.client.runs import RunsBuilder, read_runs
+from fila.client.window import Window
 from fila.errors import FilaError, MessageNotFoundError
 from fila.wire.v1.service_pb2 import (
     Delivery,
@@ -48,14 +49,21 @@ class DeliveriesCore(Generic[DeliveredT]):
         *,
         holder: Holder,
         message_type: type[DeliveredT],
-        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch: int | None = None,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> None:
         self.queue = queue
         self._holder = holder
         self._message_type = message_type
-        self._prefetch = prefetch
+        self._window = Window(prefetch or limits.PREFETCH_MESSAGES, fixed=prefetch is not None)
         self._prefetch_bytes = prefetch_bytes
+        # What the open stream has leased to us, and what it may still send.
+        self._leased = self._leased_bytes = 0
+        self._granted = self._granted_bytes = 0
+        # Whether leases are kept alive, also of what waits for the loop.
+        self._is_kept = False
+        # Whether the loop has asked in vain.
+        self._is_asking = False
         self._queue_number = 0
         # Counts the streams.
         self.generation = 0
@@ -65,6 +73,8 @@ class DeliveriesCore(Generic[DeliveredT]):
         self._adrift: dict[int, Held] = {}
         # How many messages are settled and not confirmed.
         self.unconfirmed = 0
+        # How many acks came when their leases had ended, since somebody asked.
+        self.late_acks = 0
         # Deliveries with places handed out since the last frame.
         self._begun: list[Held] = []
         # All but the last are closed: they wait for their turn to be written.
@@ -72,8 +82,6 @@ class DeliveriesCore(Generic[DeliveredT]):
         self._sent: deque[Frame] = deque()
         self._sequence = 0
         self._first = True
-        self._credit_messages = prefetch
-        self._credit_bytes = prefetch_bytes
         self._stop_is_told = False
         # Set when we want no more.
         self.stopped = False
@@ -107,6 +115,12 @@ class DeliveriesCore(Generic[DeliveredT]):
         )
         held.check()
         self._held[held.epoch] = held
+        size = len(held.bodies)
+        self._leased += held.count
+        self._leased_bytes += size
+        self._granted -= held.count
+        self._granted_bytes -= size
+        self._is_asking = False
         if self.stopped:
             self._give_back(held)
         else:
@@ -122,7 +136,10 @@ class DeliveriesCore(Generic[DeliveredT]):
                     for epoch, position, count in read_runs(refused.runs)
                 ]
         while self._sent and self._sent[0].sequence <= settled.sequence:
-            self.resolve(self._sent.popleft())
+            frame = self._sent.popleft()
+            if frame.refused:
+                self.late_acks += frame.refused_acks()
+            self.resolve(frame)
 
     def resolve(self, frame: Frame, error: FilaError | None = None) -> None:
         """A frame is confirmed, or never will be."""
@@ -143,7 +160,7 @@ class DeliveriesCore(Generic[DeliveredT]):
         self._sequence = 0
         self._first = True
         self.stopping = False
-        self._credit_messages, self._credit_bytes = self._prefetch, self._prefetch_bytes
+        self._leased = self._leased_bytes = self._granted = self._granted_bytes = 0
         return adrift
 
     def fail(self, error: FilaError) -> None:
@@ -158,12 +175,14 @@ class DeliveriesCore(Generic[DeliveredT]):
     def _forget_waiting(self) -> None:
         """Drop what was not handed out: it is not ours any more, or will not be for long."""
         for held in self._waiting:
-            held.states[held.handed :] = bytes([SETTLED]) * (held.count - held.handed)
-            held.left -= held.count - held.handed
-            held.handed = held.count
-            if not held.left:
-                self._held.pop(held.epoch, None)
+            self._settle_rest(held)
         self._waiting.clear()
+
+    def _settle_rest(self, held: Held) -> None:
+        first, rest = held.handed, held.count - held.handed
+        held.states[first:] = bytes([SETTLED]) * rest
+        held.handed = held.count
+        self._free(held, sum(held.sizes[first:]), rest)
 
     # --- what is asked ---
 
@@ -178,14 +197,19 @@ class DeliveriesCore(Generic[DeliveredT]):
                 waiting.popleft()
                 if now >= held.deadline:
                     self._expire(held, position)
+                else:
+                    self._window.worked_off(held.count, now - held.started_at)
                 continue
             start = held.body_start
             held.body_start = start + held.sizes[position]
             held.handed = position + 1
             held.states[position] = BEGUN
-            if not self._begun or self._begun[-1] is not held:
+            if position == held.announced:
                 self._begun.append(held)
+                if not position:
+                    held.started_at = now
             return self._message_type(held, position, start)
+        self._is_asking = True
         return None
 
     @property
@@ -253,7 +277,12 @@ class DeliveriesCore(Generic[DeliveredT]):
         held.states[position] = SETTLED
         # The credit of an expired lease was taken back when it expired.
         if state != EXPIRED:
-            self._free(held, held.sizes[position], 1)
+            # As `_free` does, without a call for each message.
+            self._leased -= 1
+            self._leased_bytes -= held.sizes[position]
+            held.left -= 1
+            if not held.left:
+                self._held.pop(held.epoch, None)
         return frame
 
     def _settle_adrift(
@@ -268,11 +297,14 @@ class DeliveriesCore(Generic[DeliveredT]):
         if not held.left:
             self._adrift.pop(held.epoch, None)
 
-    def keep_alive(self, now: float) -> tuple[Frame | None, list[tuple[Places, int]]]:
-        """Extend what is held and more than half through its lease, in a frame; return that frame, and what is adrift.
+    def keep_alive(self, now: float) -> tuple[Frame | None, dict[int, list[Places]]]:
+        """Extend what is held and more than half through its lease, in a frame.
+
+        Return that frame, and what is adrift, by the timeout in ms that it is to have.
 
         What was not handed out yet is kept as well: it waits for whoever is at work.
         """
+        self._is_kept = True
         frame: Frame | None = None
         for held in self._held.values():
             if held.kept_until - now > held.timeout_seconds / 2:
@@ -281,12 +313,13 @@ class DeliveriesCore(Generic[DeliveredT]):
             for position, count in held.open_runs():
                 frame = self._extending_frame(held, position, timeout_ms, count)
             held.expires_at = held.deadline = held.kept_until = now + held.timeout_seconds
-        adrift: list[tuple[Places, int]] = []
+        adrift: dict[int, list[Places]] = {}
         for held in self._adrift.values():
             if held.kept_until - now <= held.timeout_seconds / 2:
                 held.expires_at = held.kept_until = now + held.timeout_seconds
                 timeout_ms = round(held.timeout_seconds * 1000)
-                adrift += [((held, position, count), timeout_ms) for position, count in held.open_runs()]
+                places = adrift.setdefault(timeout_ms, [])
+                places += [(held, position, count) for position, count in held.open_runs()]
         return frame, adrift
 
     def give_up_adrift(self) -> list[Places]:
@@ -308,7 +341,12 @@ class DeliveriesCore(Generic[DeliveredT]):
             self._give_back(self._waiting.popleft())
 
     def expire(self, now: float) -> None:
-        """Take back the credit of leases that ran out by our clock."""
+        """Take back the credit of leases that ran out by our clock, and give back what waits for the loop for too long."""
+        while self._waiting and now >= self._stale_at(self._waiting[0]):
+            held = self._waiting.popleft()
+            # Before it asks again, the loop gets nothing: else this would go on and on.
+            self._window.stalled()
+            self._give_back(held)
         for held in list(self._held.values()):
             if now >= held.expires_at:
                 self._expire(held, 0)
@@ -320,7 +358,18 @@ class DeliveriesCore(Generic[DeliveredT]):
     def next_expiry(self) -> float | None:
         """When `expire` should be called next."""
         both = (self._held, self._adrift)
-        return min((held.expires_at for helds in both for held in helds.values()), default=None)
+        expiries = [held.expires_at for helds in both for held in helds.values()]
+        if self._waiting:
+            expiries.append(self._stale_at(self._waiting[0]))
+        return min(expiries, default=None)
+
+    def _stale_at(self, held: Held) -> float:
+        """Return when what waits of a delivery goes back: while its lease lives, so that no attempt is counted."""
+        if self._is_kept:
+            return held.deadline
+        stale_at = held.deadline - held.timeout_seconds / 4
+        stale_seconds = self._window.stale_seconds
+        return stale_at if stale_seconds is None else min(stale_at, held.came_at + stale_seconds)
 
     # --- what goes out ---
 
@@ -352,28 +401,41 @@ class DeliveriesCore(Generic[DeliveredT]):
                 for timeout_ms, runs in frame.extends.items()
             )
         if not self.stopped:
-            request.credit_messages, self._credit_messages = self._credit_messages, 0
-            request.credit_bytes, self._credit_bytes = self._credit_bytes, 0
+            if not self.stopping:
+                self._grant(request)
         elif not self._stop_is_told:
             # What is given back must not come again with the credit that is left.
             request.stop = self._stop_is_told = True
         # Begun and settled within one turn: there may be nothing left to say.
         return request if request.ByteSize() else None
 
+    def _grant(self, request: SubscribeRequest) -> None:
+        request.credit_messages = messages = self._messages_due
+        request.credit_bytes = size = max(0, self._prefetch_bytes - self._leased_bytes - self._granted_bytes)
+        self._granted += messages
+        self._granted_bytes += size
+
+    @property
+    def _messages_due(self) -> int:
+        """How many more messages the broker may send."""
+        window, out = self._window, self._granted
+        room = window.most - self._leased - out
+        if not window.fixed:
+            waiting = sum(held.count - held.handed for held in self._waiting)
+            asked = self._is_asking and not waiting and not out
+            room = min(room, max(window.size - waiting - out, int(asked)))
+        return max(0, room)
+
     @property
     def _credit_due(self) -> bool:
-        # Credit travels with settlements; on its own only when so much has expired that the stream might dry up.
-        return not self.stopped and self._credit_messages * 2 >= self._prefetch
+        # Credit travels with settlements; on its own only when there is so much that the stream might dry up.
+        return not self.stopped and not self.stopping and self._messages_due * 2 >= max(1, self._window.size)
 
     def _open_frame(self) -> Frame:
         # A frame says nothing of order: an extension and the end of the same lease must not meet in one.
         if self._unsent:
             frame = self._unsent[-1]
-            if (
-                not frame.extends
-                and frame.error_characters < limits.SETTLE_ERRORS_CHARACTERS
-                and len(frame.nacks) < limits.SETTLE_ACTIONS_MAX
-            ):
+            if not frame.extends and (not frame.nacks or frame.has_room):
                 return frame
         return self._new_frame()
 
@@ -415,9 +477,7 @@ class DeliveriesCore(Generic[DeliveredT]):
         frame = self._open_frame()
         frame.release.add(held.epoch, first, held.count - first)
         frame.helds[held.epoch] = held
-        held.states[first:] = bytes([SETTLED]) * (held.count - first)
-        held.handed = held.count
-        self._free(held, sum(held.sizes[first:]), held.count - first)
+        self._settle_rest(held)
 
     def _expire(self, held: Held, first: int) -> None:
         """Give up on what is left of a delivery from a place on."""
@@ -431,8 +491,8 @@ class DeliveriesCore(Generic[DeliveredT]):
         self._free(held, freed_bytes, freed)
 
     def _free(self, held: Held, freed_bytes: int, freed: int) -> None:
-        self._credit_messages += freed
-        self._credit_bytes += freed_bytes
+        self._leased -= freed
+        self._leased_bytes -= freed_bytes
         held.left -= freed
         if not held.left:
             self._held.pop(held.epoch, None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fila import limits
 from fila.client.held import Held
 from fila.client.messages import Settle
 from fila.client.runs import RunsBuilder
@@ -43,6 +44,14 @@ class Frame(Pending):
         self.extended: dict[tuple[int, int], int] = {}
         self.refused: list[tuple[int, int, int, str]] = []
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another nack may join."""
+        return (
+            self.error_characters < limits.SETTLE_ERRORS_CHARACTERS
+            and len(self.nacks) < limits.SETTLE_ACTIONS_MAX
+        )
+
     def settlements(self) -> Iterator[tuple[Settle, str | int, list[Places]]]:
         """Return what it says, by deliveries and places."""
         if self.extends:
@@ -57,6 +66,16 @@ class Frame(Pending):
 
     def _places(self, runs: RunsBuilder) -> list[Places]:
         return [(self.helds[epoch], position, count) for epoch, position, count in runs.runs()]
+
+    def refused_acks(self) -> int:
+        """Count the acks among what was refused: messages that were worked on and come again."""
+        acks = self.ack.runs()
+        return sum(
+            max(0, min(start + count, position + length) - max(start, position))
+            for epoch, start, count, _ in self.refused
+            for ack_epoch, position, length in acks
+            if ack_epoch == epoch
+        )
 
     def outcome(self, epoch: int, position: int) -> FilaError | None:
         """Return why the settlement of one message failed, or None if it is durable."""

@@ -29,6 +29,7 @@ class Held:
         "attempts",
         "bodies",
         "body_start",
+        "came_at",
         "count",
         "deadline",
         "epoch",
@@ -45,6 +46,7 @@ class Held:
         "queue",
         "queue_number",
         "sizes",
+        "started_at",
         "states",
         "timeout_seconds",
         "weights",
@@ -70,6 +72,9 @@ class Held:
         self.lease_expires_at_ms = delivery.lease_expires_at_ms
         # The broker's clock is not ours: only how long the lease lasts can be compared. It was on its way for a
         # while, so this is late rather than early, and the broker has the last word.
+        self.came_at = now
+        # When the first of its messages was handed out.
+        self.started_at = now
         self.timeout_seconds = (delivery.lease_expires_at_ms - delivery.leased_at_ms) / 1000
         self.deadline = now + self.timeout_seconds
         # Pushed back by extensions of messages in work.

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fila.client.bodies import decode_body
-from fila.errors import InvalidArgumentError
-from fila.limits import ERROR_BYTES_MAX, VISIBILITY_TIMEOUT_MS_MAX
+from fila.client.arguments import checked_error, checked_timeout_ms
+from fila.client.bodies import decode_body, lone_payload
 from fila.wire.v1 import messages_pb2
 
 if TYPE_CHECKING:
@@ -110,7 +109,9 @@ class BaseMessage(ABC):
     def _settle(self, action: Settle, argument: str | int) -> Any: ...
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self.queue}/{self.offset} key={self.fairness_key!r}>"
+        # Which way it came is no concern of its user.
+        name = "SyncMessage" if isinstance(self, SyncMessage) else "Message"
+        return f"<{name} {self.id} {self.queue}/{self.offset} key={self.fairness_key!r}>"
 
 
 class Settlement(Protocol):
@@ -119,8 +120,11 @@ class Settlement(Protocol):
     def __await__(self) -> Generator[Any, None, None]:
         """Go on as soon as may be: see `Message.ack`."""
 
-    def durable(self) -> Awaitable[None]:
-        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+    def durable(self, timeout_seconds: float | None = None) -> Awaitable[None]:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
+
+        Raises OutcomeUnknownError after `timeout_seconds`, or the client's if that is None.
+        """
 
 
 class Message(BaseMessage):
@@ -136,16 +140,19 @@ class Message(BaseMessage):
         """
         return self._settle(Settle.ACK, "")  # type: ignore[no-any-return]
 
-    def nack(self, error: str = "") -> Settlement:
-        """Say that the work failed, and why: the message is delivered again. Await it as an ack."""
-        return self._settle(Settle.NACK, short_error(error))  # type: ignore[no-any-return]
+    def nack(self, error: str | BaseException = "") -> Settlement:
+        """Say that the work failed, and why: the message is delivered again. Await it as an ack.
+
+        Of an exception the broker is told its type and text.
+        """
+        return self._settle(Settle.NACK, checked_error(error))  # type: ignore[no-any-return]
 
     def extend(self, seconds: float) -> Settlement:
         """Keep the lease for this long from now.
 
         Awaiting it waits for the broker's answer, and raises MessageNotFoundError if the lease has ended.
         """
-        return self._settle(Settle.EXTEND, timeout_ms(seconds))  # type: ignore[no-any-return]
+        return self._settle(Settle.EXTEND, checked_timeout_ms(seconds))  # type: ignore[no-any-return]
 
     def release(self) -> Settlement:
         """Give the message back untouched: no attempt is counted. Await it as an ack."""
@@ -155,8 +162,11 @@ class Message(BaseMessage):
 class SyncSettlement(Protocol):
     """What became of an ack, nack or release."""
 
-    def durable(self) -> None:
-        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before."""
+    def durable(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the broker has it on disk; raises MessageNotFoundError if the lease had ended before.
+
+        Raises OutcomeUnknownError after `timeout_seconds`, or the client's if that is None.
+        """
 
 
 class SyncMessage(BaseMessage):
@@ -172,52 +182,40 @@ class SyncMessage(BaseMessage):
         """
         return self._settle(Settle.ACK, "")  # type: ignore[no-any-return]
 
-    def nack(self, error: str = "") -> SyncSettlement:
-        """Say that the work failed, and why: the message is delivered again. It waits as an ack does."""
-        return self._settle(Settle.NACK, short_error(error))  # type: ignore[no-any-return]
+    def nack(self, error: str | BaseException = "") -> SyncSettlement:
+        """Say that the work failed, and why: the message is delivered again. It waits as an ack does.
+
+        Of an exception the broker is told its type and text.
+        """
+        return self._settle(Settle.NACK, checked_error(error))  # type: ignore[no-any-return]
 
     def extend(self, seconds: float) -> None:
         """Keep the lease for this long from now; raises MessageNotFoundError if it has ended."""
-        self._settle(Settle.EXTEND, timeout_ms(seconds)).durable()
+        self._settle(Settle.EXTEND, checked_timeout_ms(seconds)).durable()
 
     def release(self) -> SyncSettlement:
         """Give the message back untouched: no attempt is counted. It waits as an ack does."""
         return self._settle(Settle.RELEASE, "")  # type: ignore[no-any-return]
 
 
-def short_error(error: str) -> str:
-    """Return an error as it goes on the wire. A traceback may be of any length: its end names the error."""
-    return error.encode("utf-8", "replace")[-ERROR_BYTES_MAX:].decode("utf-8", "ignore")
-
-
-def timeout_ms(seconds: float) -> int:
-    """Return a lease time as it goes on the wire."""
-    if not 0 < seconds <= VISIBILITY_TIMEOUT_MS_MAX / 1000:
-        raise InvalidArgumentError(
-            f"a lease of {seconds} seconds is not in 0 to {VISIBILITY_TIMEOUT_MS_MAX // 1000:,} seconds"
-        )
-    return max(1, round(seconds * 1000))
-
-
 class Delivered(BaseMessage):
     """A place in a delivery; columns are read when asked for."""
 
-    __slots__ = ("_body", "_start", "held", "position")
+    __slots__ = ("_headers", "_payload", "_start", "held", "position")
 
     def __init__(self, held: "Held", position: int, start: int) -> None:
         self.held = held
         self.position = position
         self._start = start
-        self._body: tuple[dict[str, str], bytes] | None = None
+        # None until someone looks.
+        self._headers: dict[str, str] | None = None
+        self._payload: bytes | None = None
 
-    def _decoded(self) -> tuple[dict[str, str], bytes]:
-        body = self._body
-        if body is None:
-            held = self.held
-            body = self._body = decode_body(
-                held.bodies[self._start : self._start + held.sizes[self.position]]
-            )
-        return body
+    def _decode(self) -> tuple[dict[str, str], bytes]:
+        held, start = self.held, self._start
+        decoded = decode_body(held.bodies[start : start + held.sizes[self.position]])
+        self._headers, self._payload = decoded
+        return decoded
 
     @property
     def id(self) -> str:
@@ -225,11 +223,19 @@ class Delivered(BaseMessage):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._decoded()[0]
+        headers = self._headers
+        return self._decode()[0] if headers is None else headers
 
     @property
     def payload(self) -> bytes:
-        return self._decoded()[1]
+        payload = self._payload
+        if payload is None:
+            held = self.held
+            payload = lone_payload(held.bodies, self._start, held.sizes[self.position])
+            if payload is None:
+                return self._decode()[1]
+            self._payload = payload
+        return payload
 
     @property
     def fairness_key(self) -> str:
@@ -280,6 +286,10 @@ class DeliveredMessage(Delivered, Message):
     """A message of a stream, for asyncio."""
 
     __slots__ = ()
+
+    def ack(self) -> Settlement:
+        # As the parent's, with a call less: this is what is done with nearly every message.
+        return self.held.holder.settle(self, Settle.ACK, "")  # type: ignore[no-any-return]
 
 
 class DeliveredSyncMessage(Delivered, SyncMessage):

@@ -1,18 +1,25 @@
 """The producer on asyncio."""
 
 import asyncio
+import logging
+import os
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from fila import limits
+from fila.client import shown
 from fila.client.batching import Batch, BatchingCore
 from fila.client.connection import Connection
 from fila.client.context import Context
 from fila.client.failures import again
 from fila.client.streams import Session, until, wait_for
-from fila.errors import FilaError, UnavailableError
+from fila.errors import ClosedError, FilaError, OutcomeUnknownError
 from fila.wire.ids import message_id
-from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
+from fila.wire.v1.service_pb2 import ProduceResponse
+
+logger = logging.getLogger("fila.client")
+
+# Into so many parts the time that a message may wait is divided: it fails at most one of them too late.
+_LOOKS = 20
 
 
 class Receipt:
@@ -23,6 +30,9 @@ class Receipt:
     def __init__(self, batch: Batch, position: int) -> None:
         self._batch = batch
         self._position = position
+
+    def __repr__(self) -> str:
+        return shown.receipt("Receipt", self._batch, self._position)
 
     @property
     def done(self) -> bool:
@@ -52,20 +62,31 @@ class ProducerStream:
     """A producer's end of its streams. It must not know which thread its user is in: `BatchingCore` is guarded by `lock`."""
 
     def __init__(
-        self, connection: Connection, core: BatchingCore, running: "set[ProducerStream]", lock: Any
+        self,
+        connection: Connection,
+        core: BatchingCore,
+        running: "set[ProducerStream]",
+        *,
+        lock: Any,
+        delivery_seconds: float,
     ) -> None:
         self.core = core
         self.lock = lock
+        self._delivery_seconds = delivery_seconds
+        self._process = os.getpid()
         # The client's producers that have a stream.
         self._running = running
         self._leaving = False
+        # Set when time ran out, until the broker answers.
+        self._is_silent = False
+        self._is_told = False
         self._watch: asyncio.TimerHandle | None = None
         # Told whenever there may be room again.
         self.tell: Callable[[], None] = lambda: None
-        self._session: Session[ProduceRequest, ProduceResponse] = Session(
+        self._session: Session[bytes, ProduceResponse] = Session(
             connection,
             # The channel opens with the stream.
-            lambda: connection.service.Produce(),  # noqa: PLW0108
+            lambda: connection.produce(),  # noqa: PLW0108
             self,
             f"the producer of {core.queue!r}",
         )
@@ -79,9 +100,28 @@ class ProducerStream:
         self._session.start()
         self._watch_later()
 
-    async def flush(self) -> None:
+    async def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until all messages sent so far are durable, and raise the first refusal since the last flush."""
         core = self.core
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._resolved()
+        except TimeoutError:
+            self._is_silent = True
+            raise OutcomeUnknownError(
+                f"{core.messages_held:,} messages of the producer of {core.queue!r} have no receipt after "
+                f"{timeout_seconds:g} seconds; they may be taken or not"
+            ) from None
+        with self.lock:
+            refused, core.refused = core.refused, None
+        if refused is not None:
+            raise again(refused)
+
+    async def _resolved(self) -> None:
+        core = self.core
+        if core.messages_held:
+            # A thread that was interrupted may have put something in and not said so.
+            self.wake()
         with self.lock:
             number = core.sent
             batch = core.unresolved(number)
@@ -89,23 +129,20 @@ class ProducerStream:
             await until(batch)
             with self.lock:
                 batch = core.unresolved(number)
-        with self.lock:
-            refused, core.refused = core.refused, None
-        if refused is not None:
-            raise again(refused)
 
-    async def close(self) -> None:
-        """Flush, and end the stream."""
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """Flush, for so long at most, and end the stream."""
         try:
-            await self.flush()
+            await self.flush(timeout_seconds)
         finally:
             await self.abort()
 
     async def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""
         self._leaving = True
-        self.on_failed(UnavailableError(f"the producer of {self.core.queue!r} is closed"))
-        await self._session.close()
+        self.on_failed(ClosedError(f"the producer of {self.core.queue!r} is closed: make another"))
+        # Who has not answered for so long is not waited for again.
+        await self._session.close(at_once=self._is_silent)
 
     # --- what the session asks ---
 
@@ -114,13 +151,14 @@ class ProducerStream:
         """Whether our side ends when there is nothing left to write."""
         return self._leaving or self.core.stopping
 
-    def next_request(self) -> ProduceRequest | None:
+    def next_request(self) -> bytes | None:
         """Return the next frame."""
         with self.lock:
-            return self.core.next_request()
+            return self.core.next_frame()
 
     def on_response(self, response: ProduceResponse) -> None:
         """Take a receipt."""
+        self._is_silent = False
         with self.lock:
             self.core.on_response(response)
         self._session.wake()
@@ -134,6 +172,8 @@ class ProducerStream:
 
     def on_failed(self, error: FilaError) -> None:
         """What has no receipt fails."""
+        if not self._leaving:
+            self._tell_of_loss()
         with self.lock:
             self.core.fail(error)
         self._running.discard(self)
@@ -141,14 +181,30 @@ class ProducerStream:
             self._watch.cancel()
         self.tell()
 
+    def _tell_of_loss(self) -> None:
+        held = self.core.messages_held
+        if held and not self._is_told and os.getpid() == self._process:
+            self._is_told = True
+            logger.warning(
+                "messages of the producer of %r that were sent and have no receipt: %d; they may be lost: "
+                "use it in a context, or await its flush() or close() before the event loop ends",
+                self.core.queue,
+                held,
+            )
+
+    def __del__(self) -> None:
+        # Where the loop has ended without a word to its tasks.
+        self._tell_of_loss()
+
     def _watch_later(self) -> None:
-        self._watch = asyncio.get_running_loop().call_later(
-            limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS / 20, self._look
-        )
+        self._watch = asyncio.get_running_loop().call_later(self._delivery_seconds / _LOOKS, self._look)
 
     def _look(self) -> None:
         with self.lock:
-            self.core.expire(limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS)
+            is_late = self.core.expire(self._delivery_seconds)
+        if is_late:
+            self._is_silent = True
+            self._session.cut(f"the broker gave no receipt within {self._delivery_seconds:g} seconds")
         self.tell()
         self._watch_later()
 
@@ -165,6 +221,9 @@ class Producer(Context):
         self._core = stream.core
         self._room: list[asyncio.Future[None]] = []
         stream.tell = self._tell_of_room
+
+    def __repr__(self) -> str:
+        return shown.producer("Producer", self._core)
 
     def send(
         self,
@@ -187,7 +246,7 @@ class Producer(Context):
     async def room(self) -> None:
         """Wait until another message may be sent; return at once while there is room."""
         core = self._core
-        if core.has_full_batch:
+        if core.is_writer_due:
             # The writer runs in this thread: a loop that never waits would fill the producer first.
             await asyncio.sleep(0)
         while not core.has_room and core.failed is None:
@@ -204,12 +263,13 @@ class Producer(Context):
                 if not future.done():
                     future.set_result(None)
 
-    async def flush(self) -> None:
+    async def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until all messages sent so far are durable.
 
         Raises the first refusal since the last flush, whether or not its receipt was awaited; it names its message.
+        Raises OutcomeUnknownError after `timeout_seconds`; the producer goes on all the same.
         """
-        await self._stream.flush()
+        await self._stream.flush(timeout_seconds)
 
     async def close(self) -> None:
         """Flush, and end the stream."""

@@ -28,7 +28,8 @@ class RunsBuilder:
             self._count += count
             return
         if self._count:
-            self._runs.append((self._epoch, self._start, self._count))
+            # No call: an interrupt of the thread that settles could leave the run here and below.
+            self._runs += ((self._epoch, self._start, self._count),)
             if (epoch, position) < (self._epoch, self._start):
                 self._ordered = False
         self._epoch, self._start, self._count = epoch, position, count

@@ -8,12 +8,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 from grpc import aio
 
-from fila import limits
 from fila.client.backoff import Backoff
 from fila.client.connection import Connection
 from fila.client.waiting import Pending
-from fila.errors import Code, FilaError, QueueNotFoundError, RPCError, UnavailableError
-from fila.wire.status import error_of_call
+from fila.errors import Absence, ClosedError, Code, FilaError, OutcomeUnknownError, RPCError, UnavailableError
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -31,9 +29,18 @@ def wait_for(pending: Pending) -> Generator[Any, None, None]:
         yield from future
 
 
-async def until(pending: Pending) -> None:
-    """Wait until it has happened, as a coroutine."""
-    await _Until(pending)
+async def until(pending: Pending, timeout_seconds: float | None = None) -> None:
+    """Wait until it has happened, as a coroutine. Raises OutcomeUnknownError after `timeout_seconds`."""
+    if timeout_seconds is None or pending.done:
+        await _Until(pending)
+        return
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await _Until(pending)
+    except TimeoutError:
+        raise OutcomeUnknownError(
+            f"the broker has not answered within {timeout_seconds:g} seconds; what was asked for may be done or not"
+        ) from None
 
 
 class _Until:
@@ -73,12 +80,11 @@ class Pump(Generic[RequestT, ResponseT]):
         self,
         call: "aio.StreamStreamCall[RequestT, ResponseT]",
         end: End[RequestT, ResponseT],
-        answered: Callable[[], None],
+        connection: Connection,
     ) -> None:
         self._call = call
         self._end = end
-        # Told of the first response.
-        self._answered = answered
+        self._connection = connection
         self._idle: asyncio.Future[None] | None = None
         self._failure: FilaError | None = None
         self.has_answered = False
@@ -91,8 +97,9 @@ class Pump(Generic[RequestT, ResponseT]):
             if not idle.done():
                 idle.set_result(None)
 
-    def cut(self) -> None:
-        """End the stream at once."""
+    def cut(self, error: FilaError) -> None:
+        """End the stream at once, for this reason."""
+        self._failure = error
         self._call.cancel()
 
     async def run(self) -> FilaError:
@@ -131,20 +138,20 @@ class Pump(Generic[RequestT, ResponseT]):
             while True:
                 response = await self._call.read()
                 if response is aio.EOF:
-                    return UnavailableError("the broker ended the stream")
+                    return UnavailableError("the broker ended the stream", absence=Absence.LOST)
                 if not self.has_answered:
                     self.has_answered = True
-                    self._answered()
+                    self._connection.answered()
                 # What is not EOF is a response; the stubs do not say so.
                 self._end.on_response(cast("ResponseT", response))
         except grpc.RpcError as rpc_error:
-            return error_of_call(rpc_error, not_found=QueueNotFoundError)
+            return self._connection.failure_of(rpc_error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # By us, or by grpc because the call was cancelled.
-            return self._failure or UnavailableError("the stream is closed")
+            return self._failure or UnavailableError("the stream is closed", absence=Absence.LOST)
         except FilaError as protocol_error:
             return protocol_error
 
@@ -165,15 +172,24 @@ class Session(Generic[RequestT, ResponseT]):
         self._name = name
         self._pump: Pump[RequestT, ResponseT] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._was_lost = False
+        self._is_over = False
 
     @property
     def has_begun(self) -> bool:
         """Whether it was started."""
         return self._task is not None
 
+    @property
+    def is_away(self) -> bool:
+        """Whether a stream was lost and the broker is not back yet: there is nobody to take leave of."""
+        pump = self._pump
+        return self._was_lost and (pump is None or not pump.has_answered)
+
     def start(self) -> None:
         """Open the stream."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._over)
 
     def wake(self) -> None:
         """There may be something to write."""
@@ -181,27 +197,41 @@ class Session(Generic[RequestT, ResponseT]):
         if pump is not None:
             pump.wake()
 
-    async def close(self, timeout_seconds: float = limits.STREAM_CLOSE_TIMEOUT_SECONDS) -> None:
-        """Wait until our end, which is leaving, has been answered; cut the stream after a time."""
+    def cut(self, reason: str) -> None:
+        """End the stream that is open at once, as if the connection were lost."""
+        pump = self._pump
+        if pump is not None:
+            pump.cut(UnavailableError(reason, absence=Absence.LOST))
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Wait until our end, which is leaving, has been answered; cut the stream after a time, or at once."""
         task = self._task
         if task is None:
             return
         self.wake()
         try:
-            await asyncio.wait([task], timeout=timeout_seconds)
+            seconds = 0 if at_once or self.is_away else self._connection.close_seconds
+            await asyncio.wait([task], timeout=seconds)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
-        error: FilaError = UnavailableError("the stream is closed")
+        error: FilaError = ClosedError("the stream is closed")
         try:
             error = await self._carry_on()
         except FilaError as failure:
             error = failure
         finally:
             self._pump = None
+            self._is_over = True
             self._end.on_failed(error)
+
+    def _over(self, _task: "asyncio.Task[None]") -> None:
+        # Cancelled before it had begun: the loop ended first.
+        if not self._is_over:
+            self._is_over = True
+            self._end.on_failed(ClosedError("the event loop has ended"))
 
     async def _carry_on(self) -> FilaError:
         """Keep a stream open until there is to be none, and return why."""
@@ -210,7 +240,7 @@ class Session(Generic[RequestT, ResponseT]):
         lost_at: float | None = None
         while True:
             await self._connection.ready(self._patience_seconds(lost_at))
-            self._pump = Pump(self._open_call(), self._end, self._connection.answered)
+            self._pump = Pump(self._open_call(), self._end, self._connection)
             error = await self._pump.run()
             if self._pump.has_answered:
                 if lost_at is not None:
@@ -223,6 +253,7 @@ class Session(Generic[RequestT, ResponseT]):
                 patience_seconds is not None and patience_seconds <= 0
             ):
                 return error
+            self._was_lost = True
             self._end.on_lost(error)
             if self._end.is_leaving:
                 return error

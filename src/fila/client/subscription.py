@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager, suppress
 from time import monotonic
 from typing import Generic
 
+from fila import limits
 from fila.client.connection import Connection
 from fila.client.deliveries import Adrift, DeliveredT, DeliveriesCore
 from fila.client.frame import Frame, Places
+from fila.client.late import LateAcks
 from fila.client.leasing import UnarySettlement, UnarySettler
 from fila.client.messages import Delivered, Settle
 from fila.client.streams import Session
@@ -33,7 +35,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         queue: str,
         *,
         message_type: type[DeliveredT],
-        prefetch: int,
+        prefetch: int | None,
         prefetch_bytes: int,
         settler: UnarySettler,
         running: "set[Subscription[DeliveredT]]",
@@ -41,6 +43,8 @@ class Subscription(ABC, Generic[DeliveredT]):
     ) -> None:
         self.queue = queue
         self.lock = lock
+        # How long whoever waits for a confirmation does so unless told otherwise.
+        self.timeout_seconds = connection.timeout_seconds
         self.core = DeliveriesCore(
             queue, holder=self, message_type=message_type, prefetch=prefetch, prefetch_bytes=prefetch_bytes
         )
@@ -53,6 +57,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         self._lingering = False
         self._closing: asyncio.Task[None] | None = None
         self._adrift: set[asyncio.Task[None]] = set()
+        self._late_acks = LateAcks(queue)
         self._session: Session[SubscribeRequest, SubscribeResponse] = Session(
             connection,
             # The channel opens with the stream.
@@ -88,8 +93,8 @@ class Subscription(ABC, Generic[DeliveredT]):
 
     def settle_by_id(self, message: Delivered, action: Settle, argument: str | int) -> UnarySettlement:
         """Settle what a lost stream had brought."""
-        settlement = self._settler.settle_leased(message, action, argument)
-        if action is not Settle.EXTEND:
+        settlement = self._settler.settle_leased(message, action, argument, message.held.expires_at)
+        if action is Settle.ACK:
             settlement.waiters.append(_Reporter(self, settlement))
         return settlement
 
@@ -97,7 +102,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         """Extend what is held and more than half through its lease."""
         with self.lock:
             _, adrift = self.core.keep_alive(monotonic())
-        for places, timeout_ms in adrift:
+        for timeout_ms, places in adrift.items():
             self._start_adrift(self._extend_by_id(places, timeout_ms))
         self._session.wake()
 
@@ -134,7 +139,8 @@ class Subscription(ABC, Generic[DeliveredT]):
             self._start_adrift(self._release_by_id(places))
         await self._settler.drain()
         if self._adrift:
-            await asyncio.wait(self._adrift)
+            # Where the broker does not come back in time, the leases run out.
+            await asyncio.wait(self._adrift, timeout=limits.STREAM_CLOSE_TIMEOUT_SECONDS)
         self._running.discard(self)
 
     def _close_when_idle(self) -> None:
@@ -168,8 +174,9 @@ class Subscription(ABC, Generic[DeliveredT]):
                 self._session.wake()
         if response.stopping:
             self._session.wake()
-        if response.settled.refused:
-            self._report(sum(sum(refused.runs.counts) or 1 for refused in response.settled.refused))
+        if self.core.late_acks:
+            late, self.core.late_acks = self.core.late_acks, 0
+            self._late_acks.add(late)
         self.notify()
 
     def on_lost(self, error: FilaError) -> None:
@@ -183,7 +190,10 @@ class Subscription(ABC, Generic[DeliveredT]):
     def on_failed(self, error: FilaError) -> None:
         """Tell whoever waits why there will be no more."""
         # Where the connection was lost after the last message was asked for, what is in work can still be settled by id.
-        if not (self._lingering and self.core.in_work_adrift):
+        if self._lingering and self.core.in_work_adrift:
+            # And what the last stream had brought as well: there is no frame any more for what is said of it.
+            self.on_lost(error)
+        else:
             with self.lock:
                 self.core.fail(error)
         if not self.subscribed.done:
@@ -193,6 +203,7 @@ class Subscription(ABC, Generic[DeliveredT]):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self._late_acks.close()
         self.notify()
 
     # --- what a lost stream leaves ---
@@ -204,13 +215,10 @@ class Subscription(ABC, Generic[DeliveredT]):
 
     async def _settle_adrift(self, adrift: Adrift) -> None:
         try:
-            if adrift.waiting:
-                await self._by_id(Settle.RELEASE, "", adrift.waiting)
             for frame in adrift.frames:
                 for action, argument, places in frame.settlements():
                     frame.refused += await self._by_id(action, argument, places)
-                if frame.refused:
-                    self._report(len(frame.refused))
+                self._late_acks.add(frame.refused_acks())
                 self._resolve(frame, None)
         except FilaError as error:
             logger.warning(
@@ -219,17 +227,19 @@ class Subscription(ABC, Generic[DeliveredT]):
             for frame in adrift.frames:
                 if not frame.done:
                     self._resolve(frame, error)
+        await self._release_by_id(adrift.waiting)
 
-    async def _extend_by_id(self, places: Places, timeout_ms: int) -> None:
+    async def _extend_by_id(self, places: list[Places], timeout_ms: int) -> None:
         try:
-            await self._by_id(Settle.EXTEND, timeout_ms, [places])
+            await self._by_id(Settle.EXTEND, timeout_ms, places)
         except FilaError as error:
             logger.warning("leases of %r could not be extended: %s", self.queue, error)
 
     async def _release_by_id(self, places: list[Places]) -> None:
         # Where it fails, the leases run out.
         with suppress(FilaError):
-            await self._by_id(Settle.RELEASE, "", places)
+            if places:
+                await self._by_id(Settle.RELEASE, "", places)
 
     async def _by_id(
         self, action: Settle, argument: str | int, places: list[Places]
@@ -238,7 +248,8 @@ class Subscription(ABC, Generic[DeliveredT]):
         each = [(held, position) for held, first, count in places for position in range(first, first + count)]
         ids = [held.message_id(position) for held, position in each]
         epochs = [held.epoch for held, _ in each]
-        errors = await self._settler.settle((self.queue, action, argument), ids, epochs)
+        lives_until = max(held.expires_at for held, _, _ in places)
+        errors = await self._settler.settle((self.queue, action, argument), ids, epochs, lives_until)
         return [
             (held.epoch, position, 1, error.message)
             for (held, position), error in zip(each, errors, strict=True)
@@ -250,17 +261,10 @@ class Subscription(ABC, Generic[DeliveredT]):
             self.core.resolve(frame, error)
         self.notify()
 
-    def _report(self, count: int) -> None:
-        logger.warning(
-            "of %r, %d messages were settled when their leases had ended: they are delivered again",
-            self.queue,
-            count,
-        )
-
     def report_settlement(self, error: FilaError) -> None:
         """Hear that an ack that nobody may wait for was refused."""
         if isinstance(error, MessageNotFoundError):
-            self._report(1)
+            self._late_acks.add(1)
         else:
             logger.warning("a message of %r could not be settled: %s", self.queue, error)
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from fila.errors import FilaError
+
+# How a queue decides who is served next: deficit round robin, weighted fair queueing, or first in, first out.
+Discipline: TypeAlias = Literal["drr", "wfq", "fifo"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ class Pending:
 
     def resolve(self, error: FilaError | None = None) -> None:
         """It has happened, or it failed."""
-        self.done = True
+        # First: another thread may look at any time.
         self.error = error
+        self.done = True
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)

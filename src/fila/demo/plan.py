@@ -1,6 +1,7 @@
 """What the demo does to both queues: how many messages, when, and how fast they are worked off."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 # One has a backlog, the other sends now and then.
 NOISY = "acme"
@@ -14,7 +15,7 @@ QUIET_MESSAGES = 10
 class Discipline:
     """One of the two queues: its discipline, and what people call it."""
 
-    name: str
+    name: Literal["drr", "fifo"]
     title: str
     short_title: str
 

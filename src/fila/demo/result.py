@@ -1,5 +1,6 @@
 """What the demo found: the last frame in, a table or JSON out, and what to try next."""
 
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -14,6 +15,8 @@ BAR_WIDTH_MIN = 6
 # On less the table would wrap with it.
 UNIT_WIDTH_MIN = 46
 TUTORIAL = "docs/tutorial.md"
+# Where this package is, if it was not installed from a wheel.
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def lines_of(frame: Frame, canvas: Canvas, program: str) -> list[Line]:
@@ -115,5 +118,12 @@ def _next_steps(program: str) -> list[Line]:
         plain(f"  {program} queue create orders"),
         plain(f'  {program} enqueue orders "hello" --key {NOISY}'),
         plain(f"  {program} consume orders --ack"),
-        plain(f"The tutorial: {TUTORIAL}"),
+        plain(_read_on(program)),
     ]
+
+
+def _read_on(program: str) -> str:
+    """Name what there is to read: who has installed a wheel has no documents."""
+    if (CHECKOUT / TUTORIAL).is_file():
+        return f"The tutorial: {TUTORIAL}"
+    return f"More: {program} help"

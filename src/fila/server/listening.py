@@ -12,7 +12,7 @@ def why_not(address: str) -> str:
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError):
-        return f"the host {host} is not known: set listen_addr to an address of this machine"
+        return f"the host {host} is not known: set --listen (listen_addr) to an address of this machine"
     refused: OSError | None = None
     for family, kind, protocol, _, where in found:
         try:
@@ -29,9 +29,9 @@ def _sentence_of(error: OSError | None, host: str, port: str) -> str:
     if error is None:
         return "it is free again, so try again"
     if error.errno == errno.EADDRINUSE:
-        return f"is another server using port {port}? Stop it, or set listen_addr"
+        return f"is another server using port {port}? Stop it, or set --listen (listen_addr)"
     if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
-        return f"{host} is no address of this machine: set listen_addr to one that is"
+        return f"{host} is no address of this machine: set --listen (listen_addr) to one that is"
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return f"this user may not use port {port}: set listen_addr to a port from 1024 on"
-    return f"{error.strerror or error}: set listen_addr to another address"
+        return f"this user may not use port {port}: set --listen (listen_addr) to a port from 1024 on"
+    return f"{error.strerror or error}: set --listen (listen_addr) to another address"

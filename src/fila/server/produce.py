@@ -6,6 +6,7 @@ beyond it the stream is not read, and HTTP/2 holds the producer back.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 import grpc
 
@@ -26,12 +27,15 @@ from fila.wire.v1.service_pb2 import ProduceRequest
 class _Batch:
     """A batch that waits for its receipt."""
 
-    __slots__ = ("frame", "sequence", "size", "wake")
+    __slots__ = ("fail", "frame", "sequence", "size", "wake")
 
-    def __init__(self, sequence: int, size: int, wake: asyncio.Event) -> None:
+    def __init__(
+        self, sequence: int, size: int, wake: asyncio.Event, fail: Callable[[UnavailableError], None]
+    ) -> None:
         self.sequence = sequence
         self.size = size
         self.wake = wake
+        self.fail = fail
         self.frame: bytes | None = None
 
     def answer(self, reply: object) -> None:
@@ -40,6 +44,8 @@ class _Batch:
             self.frame = produce_receipt(self.sequence, reply)
         elif isinstance(reply, FilaError):
             self.frame = refusal(self.sequence, reply)
+            if isinstance(reply, UnavailableError):
+                self.fail(reply)
         else:
             raise TypeError(f"Enqueue was answered with {reply!r}")
         self.wake.set()
@@ -101,7 +107,10 @@ class _ProduceStream:
 
     async def _read(self) -> None:
         try:
-            while self._failure is None and (frame := await read_frame(self._call)) is not None:
+            while not self._has_failed() and (frame := await read_frame(self._call)) is not None:
+                if self._has_failed():
+                    # It came while a batch before it failed.
+                    return
                 self._take(frame)
                 del frame
                 while self._is_full():
@@ -110,6 +119,9 @@ class _ProduceStream:
                 await self._broker.room()
         except FilaError as error:
             self._failure = error
+
+    def _has_failed(self) -> bool:
+        return self._failure is not None
 
     def _is_full(self) -> bool:
         return (
@@ -127,11 +139,13 @@ class _ProduceStream:
             self._queue = checked_queue(request.queue)
         elif not self._queue:
             raise InvalidArgumentError("the first batch names no queue")
-        batch = _Batch(self._sequence, len(frame), self._answered)
+        batch = _Batch(self._sequence, len(frame), self._answered, self._fail)
         if self._stopping is None:
             self._submit(batch, request)
         else:
-            batch.answer(self._stopping)
+            # Each is answered until the producer ends its side: to end the stream now might cost it the receipts on their way.
+            batch.frame = refusal(batch.sequence, self._stopping)
+            self._answered.set()
         self._batches.append(batch)
         self._bytes_in_flight += batch.size
 
@@ -156,9 +170,11 @@ class _ProduceStream:
             # It concerns this batch alone: the producer hears of it in its receipt, in turn.
             batch.answer(error)
         except UnavailableError as error:
-            # The broker takes nothing now: this batch hears so, and what follows is not read.
             batch.answer(error)
-            self._failure = error
+
+    def _fail(self, error: UnavailableError) -> None:
+        """A batch was not taken, or may not have been: what follows must not overtake it, and is not read."""
+        self._failure = self._failure or error
 
 
 def refusal(sequence: int, error: FilaError) -> bytes:

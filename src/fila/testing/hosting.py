@@ -40,6 +40,10 @@ class Broker:
         self._port: _Port | None = None
         self._serving: _Serving | None = None
 
+    def __repr__(self) -> str:
+        where = f"at {self._port.address}" if self._port is not None else "of one's own"
+        return f"<Broker {where}, {'running' if self.is_running else 'not running'}>"
+
     @property
     def address(self) -> str:
         """Where it listens, as clients take it. It stays the same over `stop` and `restart`."""

@@ -116,9 +116,9 @@ def read_gate_keys(throttle: Iterable[str], concurrency: Iterable[str]) -> Gates
     """Return a message's gates, each once. Raises InvalidArgumentError."""
     keys = (tuple(dict.fromkeys(throttle)), tuple(dict.fromkeys(concurrency)))
     for what, names in zip(("throttle", "concurrency"), keys, strict=True):
-        if len(names) > limits.GATE_KEYS_MAX:
+        if len(names) > limits.GATES_PER_MESSAGE_MAX:
             raise InvalidArgumentError(
-                f"a message has at most {limits.GATE_KEYS_MAX} {what} keys, not {len(names)}"
+                f"a message has at most {limits.GATES_PER_MESSAGE_MAX} {what} keys, not {len(names)}"
             )
         for name in names:
             size = len(name.encode())

@@ -6,12 +6,16 @@ import grpc
 
 from fila import limits
 from fila.errors import (
+    Absence,
     Code,
+    ConfigKeyNotFoundError,
     FilaError,
     InvalidArgumentError,
     LimitError,
+    MessageNotFoundError,
     NotFoundError,
     QueueExistsError,
+    QueueNotFoundError,
     RPCError,
     UnavailableError,
     UnimplementedError,
@@ -20,6 +24,8 @@ from fila.wire import handshake
 
 # In the trailing metadata of a failed call, with the value "1": it certainly had no effect, so it is safe to repeat.
 NOT_DONE_KEY = "fila-not-done"
+# In the trailing metadata of every call that the broker itself has refused: gRPC and proxies answer with the same codes.
+ERROR_KEY = "fila-error"
 
 # What gRPC's asyncio client says when it writes to a call that has just ended; it hides the status that the call ended with.
 _LOST = "Internal error from Core"
@@ -33,6 +39,18 @@ _ERRORS: dict[int, type[FilaError]] = {
     Code.RESOURCE_EXHAUSTED: LimitError,
     Code.UNAVAILABLE: UnavailableError,
     Code.UNIMPLEMENTED: UnimplementedError,
+}
+
+# What ERROR_KEY says where the code does not tell it all.
+_KIND_BY_ERROR: dict[type[FilaError], str] = {
+    QueueNotFoundError: "queue-not-found",
+    MessageNotFoundError: "message-not-found",
+    ConfigKeyNotFoundError: "config-key-not-found",
+}
+_NOT_FOUND_BY_KIND: dict[str, type[NotFoundError]] = {
+    "queue-not-found": QueueNotFoundError,
+    "message-not-found": MessageNotFoundError,
+    "config-key-not-found": ConfigKeyNotFoundError,
 }
 
 
@@ -61,15 +79,17 @@ def error_of(code: int, message: str, *, not_found: type[NotFoundError] = NotFou
 
 
 def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotFoundError) -> FilaError:
-    """Return the error that a failed call stands for."""
+    """Return the error that a failed call stands for; `not_found` is for brokers that do not say what was not found."""
     status = error.code()
     if status is grpc.StatusCode.INTERNAL and error.details() == _LOST:
         return UnavailableError(
-            "the connection to the broker was lost, or the broker ended the stream: try again"
+            "the connection to the broker was lost, or the broker ended the stream",
+            absence=Absence.LOST,
         )
     details = error.details() or status.name
     if status is grpc.StatusCode.UNAVAILABLE:
         details = handshake.sentence_of(details) or details
+    not_found = _NOT_FOUND_BY_KIND.get(kind_of(error) or "", not_found)
     failure = error_of(status.value[0], details, not_found=not_found)
     if failure.retryable:
         # Only the broker's own word counts: gRPC answers with the same codes, on both sides.
@@ -79,10 +99,21 @@ def error_of_call(error: grpc.RpcError, *, not_found: type[NotFoundError] = NotF
 
 def is_not_done(error: grpc.RpcError) -> bool:
     """Say whether the broker has said of a failed call that it had no effect."""
+    return _trailer(error, NOT_DONE_KEY) == "1"
+
+
+def kind_of(error: grpc.RpcError) -> str | None:
+    """Return what the broker calls the error; None if it was not the broker who refused the call."""
+    return _trailer(error, ERROR_KEY)
+
+
+def _trailer(error: grpc.RpcError, key: str) -> str | None:
     metadata: Any = error.trailing_metadata() or ()
-    return any(key == NOT_DONE_KEY and value == "1" for key, value in metadata)
+    return next((str(value) for name, value in metadata if name == key), None)
 
 
 def trailers_of(error: FilaError) -> tuple[tuple[str, str], ...]:
-    """Return the trailing metadata that tells a caller that the same call may be sent again."""
-    return ((NOT_DONE_KEY, "1"),) if error.retryable and error.not_done else ()
+    """Return the trailing metadata that tells a caller what error it is, and whether the same call may be sent again."""
+    kind = _KIND_BY_ERROR.get(type(error)) or error.code.name.lower().replace("_", "-")
+    not_done = ((NOT_DONE_KEY, "1"),) if error.retryable and error.not_done else ()
+    return ((ERROR_KEY, kind), *not_done)

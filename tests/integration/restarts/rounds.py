@@ -12,14 +12,23 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-from tests.integration.restarts.load import QUEUE, Producer, Worker
+from tests.integration.restarts.load import (
+    QUEUE,
+    AsyncProducer,
+    AsyncWorker,
+    Producer,
+    ThreadProducer,
+    ThreadWorker,
+    Worker,
+)
 from tests.integration.restarts.oracle import Oracle
 from tests.integration.server_process import ServerProcess
 
-from fila import AsyncClient
+from fila import AsyncClient, Client
 
-PRODUCERS = 10
-WORKERS = 10
+# Of both kinds ten: with asyncio, and with threads.
+ASYNC_PRODUCERS = ASYNC_WORKERS = 7
+THREAD_PRODUCERS = THREAD_WORKERS = 3
 # Below what the kernel hands out by itself: nobody takes the port while the broker is away.
 PORTS = (20_000, 30_000)
 LOAD_SECONDS_MAX = 1.5
@@ -40,6 +49,7 @@ class RestartTest:
         self._visibility_timeout_ms = visibility_timeout_ms
         self._server: ServerProcess | None = None
         self._clients: list[AsyncClient] = []
+        self._thread_clients: list[Client] = []
         self.oracle = Oracle()
         self.restarts = {"SIGTERM": 0, "SIGKILL": 0}
         self.away_seconds: list[float] = []
@@ -61,17 +71,13 @@ class RestartTest:
             logging.getLogger().removeHandler(watch)
             for client in self._clients:
                 await client.close()
+            for thread_client in self._thread_clients:
+                await asyncio.to_thread(thread_client.close)
             if self._server is not None:
                 self._server.close()
 
     async def _load(self, admin: AsyncClient, restarts: int):
-        producers = [
-            Producer(f"producer-{number}", await self._connect(), self.oracle, Random(self._random.random()))
-            for number in range(PRODUCERS)
-        ]
-        workers = [
-            Worker(await self._connect(), self.oracle, Random(self._random.random())) for _ in range(WORKERS)
-        ]
+        producers, workers = await self._producers(), await self._workers()
         producing = [asyncio.create_task(self._watched("a producer", each.run())) for each in producers]
         working = [asyncio.create_task(self._watched("a worker", each.run())) for each in workers]
         for number in range(restarts):
@@ -88,6 +94,26 @@ class RestartTest:
         for worker in workers:
             worker.stop()
         await asyncio.gather(*working)
+
+    async def _producers(self) -> list[Producer]:
+        producers: list[Producer] = []
+        for number in range(ASYNC_PRODUCERS + THREAD_PRODUCERS):
+            about = (f"producer-{number}", self.oracle, Random(self._random.random()))
+            if number < ASYNC_PRODUCERS:
+                producers.append(AsyncProducer(await self._connect(), *about))
+            else:
+                producers.append(ThreadProducer(await self._connect_threads(), *about))
+        return producers
+
+    async def _workers(self) -> list[Worker]:
+        workers: list[Worker] = []
+        for number in range(ASYNC_WORKERS + THREAD_WORKERS):
+            about = (self.oracle, Random(self._random.random()))
+            if number < ASYNC_WORKERS:
+                workers.append(AsyncWorker(await self._connect(), *about))
+            else:
+                workers.append(ThreadWorker(await self._connect_threads(), *about))
+        return workers
 
     async def _progress(self):
         """Wait until this life has done something."""
@@ -124,6 +150,11 @@ class RestartTest:
     async def _connect(self) -> AsyncClient:
         client = await AsyncClient.connect(self._address)
         self._clients.append(client)
+        return client
+
+    async def _connect_threads(self) -> Client:
+        client = await asyncio.to_thread(Client.connect, self._address)
+        self._thread_clients.append(client)
         return client
 
     async def _empty(self, admin: AsyncClient):

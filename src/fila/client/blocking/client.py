@@ -12,22 +12,23 @@ from contextlib import suppress
 
 from fila import limits
 from fila.client import address
-from fila.client.aio import AsyncClient, check_prefetch, inside
+from fila.client.aio import AsyncClient, inside
+from fila.client.arguments import check_consume, check_worker_options
 from fila.client.blocking.consumer import SyncConsumer, SyncLeaseSettler, SyncSubscription
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal
 from fila.client.blocking.producer import SyncProducer
 from fila.client.blocking.worker import SyncHandler, SyncWorker
 from fila.client.messages import LeasedSyncMessage, SyncMessage
-from fila.client.values import EnqueueResult, NewMessage, QueueInfo, QueueStats
+from fila.client.values import Discipline, EnqueueResult, NewMessage, QueueInfo, QueueStats
 from fila.errors import LimitError
 
 
 class Client(SyncContext):
     """Talks to one broker. Use it as `with Client(addr) as client`, or call `close` at the end.
 
-    Several threads may share it. After a fork, the child makes a client of its own. The arguments are those of
-    `AsyncClient`.
+    Several threads may share it. It does not survive a fork, and a process that was forked from one that had used a
+    client can use none: it is told so. The arguments are those of `AsyncClient`.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Client(SyncContext):
             addr, timeout_seconds=timeout_seconds, reconnect_seconds=reconnect_seconds, ca_file=ca_file
         )
         self.addr = self._client.addr
-        self._portal = Portal(f"fila-client-{self.addr}")
+        self._portal = Portal(f"fila-client-{self.addr}", timeout_seconds=timeout_seconds)
         self._inside = inside(self._client)
         self._settler = SyncLeaseSettler(self._portal, self._inside.settler)
         # Also when it is forgotten, and at the end of the process.
@@ -74,6 +75,9 @@ class Client(SyncContext):
         """End all streams and the connection; what is not settled goes back, what was sent is flushed."""
         self._end()
 
+    def __repr__(self) -> str:
+        return f"<Client {self.addr}{'' if self._end.alive else ', closed'}>"
+
     def _leave(self, error: BaseException | None) -> None:
         self.close()
 
@@ -101,21 +105,25 @@ class Client(SyncContext):
         """Enqueue many messages in one call; each is taken or refused by itself."""
         return self._portal.run(self._client.enqueue_batch(queue, messages))
 
-    def producer(self, queue: str, *, repeat: bool = True) -> SyncProducer:
+    def producer(
+        self,
+        queue: str,
+        *,
+        repeat: bool = True,
+        delivery_seconds: float = limits.PRODUCER_DELIVERY_TIMEOUT_SECONDS,
+    ) -> SyncProducer:
         """Return a producer that batches by itself; use it as `with client.producer(queue) as producer`.
 
         What has no receipt when the connection is lost is sent again, and may then be in the queue twice. With
-        `repeat=False` it fails with OutcomeUnknownError instead.
+        `repeat=False` it fails with OutcomeUnknownError instead. So does what has no receipt after `delivery_seconds`.
         """
-        changed = threading.Condition(threading.Lock())
-        stream = self._inside.producer_stream(queue, repeat=repeat, lock=changed)
-
-        def tell() -> None:
-            with changed:
-                changed.notify_all()
-
-        stream.tell = tell
-        return SyncProducer(self._portal, stream, changed)
+        self._portal.check()
+        lock = threading.Lock()
+        return SyncProducer(
+            self._portal,
+            self._inside.producer_stream(queue, repeat=repeat, delivery_seconds=delivery_seconds, lock=lock),
+            lock,
+        )
 
     # --- consuming ---
 
@@ -123,15 +131,16 @@ class Client(SyncContext):
         self,
         queue: str,
         *,
-        prefetch: int = limits.PREFETCH_MESSAGES,
+        prefetch: int | None = None,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
     ) -> SyncConsumer:
         """Return the messages of a queue: `for message in client.consume(queue)`.
 
-        Up to `prefetch` messages are leased ahead, so that the loop does not wait for the network; those that the
-        loop has not reached go back when it ends.
+        What about a tenth of a second of the loop's work is leased ahead, so that it does not wait for the network; with
+        `prefetch`, what it holds is that many messages, whatever its pace. What the loop has not reached goes back when it
+        ends.
         """
-        check_prefetch(prefetch, prefetch_bytes)
+        check_consume(queue, prefetch, prefetch_bytes)
         self._portal.check()
         subscription = SyncSubscription(
             self._portal,
@@ -153,6 +162,7 @@ class Client(SyncContext):
         drain_seconds: float = limits.WORKER_DRAIN_SECONDS,
     ) -> SyncWorker:
         """Return a worker that calls `handler` for each message, in `concurrency` threads: `worker.run()`."""
+        check_worker_options(queue, concurrency, drain_seconds)
         return SyncWorker(self, queue, handler, concurrency=concurrency, drain_seconds=drain_seconds)
 
     def lease(self, queue: str, max_messages: int = 1, wait_seconds: float = 0.0) -> list[SyncMessage]:
@@ -168,7 +178,7 @@ class Client(SyncContext):
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
         self._portal.run(self._client.ack(queue, message_id))
 
-    def nack(self, queue: str, message_id: str, error: str = "") -> None:
+    def nack(self, queue: str, message_id: str, error: str | BaseException = "") -> None:
         """Nack a message by its id, and say why; raises MessageNotFoundError if nobody has it leased."""
         self._portal.run(self._client.nack(queue, message_id, error))
 
@@ -183,13 +193,21 @@ class Client(SyncContext):
         name: str,
         *,
         visibility_timeout_ms: int | None = None,
-        discipline: str | None = None,
+        discipline: Discipline | None = None,
         quantum: int | None = None,
+        exist_ok: bool = False,
     ) -> None:
-        """Create a queue; raises QueueExistsError if there is one of that name."""
+        """Create a queue; raises QueueExistsError if there is one of that name.
+
+        With `exist_ok`, a queue of that name is left as it is, whatever its settings, and that is no error.
+        """
         self._portal.run(
             self._client.create_queue(
-                name, visibility_timeout_ms=visibility_timeout_ms, discipline=discipline, quantum=quantum
+                name,
+                visibility_timeout_ms=visibility_timeout_ms,
+                discipline=discipline,
+                quantum=quantum,
+                exist_ok=exist_ok,
             )
         )
 

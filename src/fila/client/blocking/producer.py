@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping
 
+from fila.client import shown
 from fila.client.batching import Batch
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal, Poster
@@ -21,6 +22,9 @@ class SyncReceipt:
         self._batch = batch
         self._position = position
 
+    def __repr__(self) -> str:
+        return shown.receipt("SyncReceipt", self._batch, self._position)
+
     @property
     def done(self) -> bool:
         """Whether `result` returns at once."""
@@ -31,10 +35,13 @@ class SyncReceipt:
         """Which of its producer's messages it is, from 1: what an error calls it."""
         return self._batch.first_number + self._position
 
-    def result(self) -> str:
-        """Wait until the message is durable and return its id, or raise why it was not taken."""
+    def result(self, timeout_seconds: float | None = None) -> str:
+        """Wait until the message is durable and return its id, or raise why it was not taken.
+
+        Raises OutcomeUnknownError after `timeout_seconds`; the message may still be taken then.
+        """
         if not self._batch.done:
-            self._portal.run(until(self._batch))
+            self._portal.run(until(self._batch, timeout_seconds))
         return receipt_id(self._batch, self._position)
 
 
@@ -44,12 +51,17 @@ class SyncProducer(SyncContext):
     Several threads may use it. Leaving the context flushes.
     """
 
-    def __init__(self, portal: Portal, stream: ProducerStream, changed: threading.Condition) -> None:
+    def __init__(self, portal: Portal, stream: ProducerStream, lock: threading.Lock) -> None:
         self._portal = portal
         self._stream = stream
-        # Its lock guards the core.
-        self._changed = changed
+        # It guards the core.
+        self._lock = lock
+        self._bell = portal.bell(lock)
+        stream.tell = self._bell.ring
         self._wake = Poster(portal, lambda: stream.wake())  # noqa: PLW0108 - waking means opening only once
+
+    def __repr__(self) -> str:
+        return shown.producer("SyncProducer", self._stream.core)
 
     def send(
         self,
@@ -65,21 +77,28 @@ class SyncProducer(SyncContext):
         Waits while the producer holds all that it may.
         """
         core = self._stream.core
-        self._portal.check()
-        with self._changed:
-            while not core.has_room and core.failed is None:
-                self._changed.wait()
-            batch = core.add(payload, headers, fairness_key=fairness_key, weight=weight, cost=cost)
-            position = batch.count - 1
+        receipt: SyncReceipt | None = None
+        while receipt is None:
+            self._portal.check()
+            gate: threading.Lock | None = None
+            with self._lock:
+                if core.has_room or core.failed is not None:
+                    batch = core.add(payload, headers, fairness_key=fairness_key, weight=weight, cost=cost)
+                    receipt = SyncReceipt(self._portal, batch, batch.count - 1)
+                else:
+                    gate = self._bell.gate()
+            if gate is not None:
+                gate.acquire()
         self._wake()
-        return SyncReceipt(self._portal, batch, position)
+        return receipt
 
-    def flush(self) -> None:
+    def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until all messages sent so far are durable.
 
         Raises the first refusal since the last flush, whether or not its receipt was looked at; it names its message.
+        Raises OutcomeUnknownError after `timeout_seconds`; the producer goes on all the same.
         """
-        self._portal.run(self._stream.flush())
+        self._portal.run(self._stream.flush(timeout_seconds))
 
     def close(self) -> None:
         """Flush, and end the stream."""
