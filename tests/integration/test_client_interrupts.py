@@ -28,7 +28,7 @@ signal.signal(signal.SIGALRM, interrupt)
 def interrupted(work, seconds):
     try:
         # Again and again: Python drops one that comes within a callback of the garbage collector.
-        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, seconds), 0.1)
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, seconds), 1.0)
         while True:
             work()
     except KeyboardInterrupt:

@@ -455,3 +455,47 @@ def test_what_the_error_of_a_fork_advises_works(run, client, program):
 
     assert running.returncode == 0, errors
     assert client.stats("orders").depth == 2
+
+
+def test_consumer_keeps_its_client(broker):
+    """A client that nobody else holds lives as long as what it made."""
+    with Client(broker.address) as client:
+        client.create_queue("kept", exist_ok=True)
+        client.enqueue("kept", None, b"x")
+
+    consumer = Client(broker.address).consume("kept")
+    gc.collect()
+    message = next(consumer)
+    message.ack().durable()
+    consumer.close()
+
+
+def test_client_in_a_cycle_is_closed_by_whatever_thread_collects_it(broker):
+    """Also by its own, which cannot wait for itself."""
+    client = Client(broker.address)
+    client.list_queues()
+    portal = client._portal
+    cycle = [client]
+    cycle.append(cycle)
+    thread = portal._thread
+    del client, cycle
+
+    portal.post(gc.collect)
+
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_closing_what_is_closed_is_no_error(broker):
+    """Contexts may be left in any order."""
+    client = Client(broker.address)
+    client.create_queue("closing", exist_ok=True)
+    consumer, producer = client.consume("closing"), client.producer("closing")
+    producer.send(b"x").result()
+
+    client.close()
+
+    consumer.close()
+    producer.close()
+    producer.abort()
+    client.close()

@@ -177,7 +177,12 @@ class Connection:
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise UnavailableError(
-                f"the broker at {self.address} did not come back within {timeout_seconds:.3g} seconds",
+                f"the broker at {self.address} did not come back within "
+                + (
+                    f"{self.timeout_seconds:g} seconds (timeout_seconds)"
+                    if self.reconnect_seconds is None
+                    else f"{self.reconnect_seconds:g} seconds (reconnect_seconds)"
+                ),
                 not_done=True,
                 absence=Absence.NOBODY,
             ) from None
@@ -216,9 +221,15 @@ class Connection:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_seconds + wait_seconds
         backoff = Backoff()
+        # Whether a try was lost: then not even a later refusal says that nothing was done.
+        in_doubt = False
         while True:
             if self._answered:
-                await self.ready(self._patience_seconds(deadline - loop.time()))
+                try:
+                    await self.ready(self._patience_seconds(deadline - loop.time()))
+                except UnavailableError as away:
+                    away.not_done = not in_doubt
+                    raise
             try:
                 response = await method(request, timeout=max(0.001, deadline - loop.time()))
             except asyncio.CancelledError:
@@ -241,6 +252,8 @@ class Connection:
                 if status not in _LOST:
                     self._answered = self._answered or not isinstance(error, UnavailableError)
                     raise error from cause
+                in_doubt = in_doubt or not error.not_done
+                error.not_done = not in_doubt
                 delay_seconds = backoff.next_seconds()
                 late = loop.time() + delay_seconds >= deadline
                 if not (repeat or error.not_done):

@@ -45,7 +45,6 @@ class Client(SyncContext):
         self.addr = self._client.addr
         self._portal = Portal(f"fila-client-{self.addr}", timeout_seconds=timeout_seconds)
         self._inside = inside(self._client)
-        self._settler = SyncLeaseSettler(self._portal, self._inside.settler)
         # Also when it is forgotten, and at the end of the process.
         self._end = weakref.finalize(self, _end, self._portal, self._client)
 
@@ -123,6 +122,7 @@ class Client(SyncContext):
             self._portal,
             self._inside.producer_stream(queue, repeat=repeat, delivery_seconds=delivery_seconds, lock=lock),
             lock,
+            self,
         )
 
     # --- consuming ---
@@ -151,7 +151,7 @@ class Client(SyncContext):
             settler=self._inside.settler,
             running=self._inside.subscriptions,
         )
-        return SyncConsumer(self._portal, subscription)
+        return SyncConsumer(self._portal, subscription, self)
 
     def worker(
         self,
@@ -172,7 +172,8 @@ class Client(SyncContext):
         the broker's answer.
         """
         messages = self._portal.run(self._inside.lease(queue, max_messages, wait_seconds))
-        return [LeasedSyncMessage(message, self._settler) for message in messages]
+        settler = SyncLeaseSettler(self._portal, self._inside.settler, self)
+        return [LeasedSyncMessage(message, settler) for message in messages]
 
     def ack(self, queue: str, message_id: str) -> None:
         """Ack a message by its id; raises MessageNotFoundError if nobody has it leased."""
@@ -230,6 +231,10 @@ class Client(SyncContext):
 
 def _end(portal: Portal, client: AsyncClient) -> None:
     if portal.is_foreign:
+        return
+    if portal.is_current_thread:
+        # The collector may run in any thread, also in the client's own, which cannot wait for itself.
+        portal.close_after(client.close())
         return
     try:
         portal.run(client.close())

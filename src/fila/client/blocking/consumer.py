@@ -101,6 +101,8 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
         with self._lock:
             now = monotonic() if action is Settle.EXTEND else 0.0
             pending = frame = core.settle(held, position, action, argument, now)
+            # Asked under the lock: two threads that settle together must not each take the other for the first.
+            is_first = frame is not None and frame.count <= 1
             if frame is not None and frame.count >= limits.ACKS_FRAME_MESSAGES and not frame.sequence:
                 gate = self._bell.gate()
         if core.unconfirmed > limits.ACKS_UNCONFIRMED_MAX:
@@ -113,7 +115,7 @@ class SyncSubscription(Subscription[DeliveredSyncMessage]):
         if pending is None:
             pending = self._portal.ask(lambda: self.settle_by_id(message, action, argument))
         # The first of its frame, as in `next_message`.
-        elif self._lingering or pending.count <= 1:
+        elif self._lingering or is_first:
             self.wake_soon()
         return SyncStreamSettlement(self._portal, pending, held.epoch, position)
 
@@ -135,9 +137,11 @@ class SyncConsumer(Iterator[SyncMessage], SyncContext):
     in every thread. To leave the loop without them gives back what was not handed out.
     """
 
-    def __init__(self, portal: Portal, subscription: SyncSubscription) -> None:
+    def __init__(self, portal: Portal, subscription: SyncSubscription, owner: object) -> None:
         self._portal = portal
         self._subscription = subscription
+        # A client that nobody holds any more is closed.
+        self._owner = owner
         portal.post(subscription.start)
 
     def __repr__(self) -> str:
@@ -159,7 +163,8 @@ class SyncConsumer(Iterator[SyncMessage], SyncContext):
 
     def close(self) -> None:
         """End the stream: what is not settled goes back to the queue, without an attempt."""
-        self._portal.run(self._subscription.close())
+        if not self._portal.is_closed:
+            self._portal.run(self._subscription.close())
 
     def _leave(self, error: BaseException | None) -> None:
         self.close()
@@ -185,9 +190,11 @@ def beside(
 class SyncLeaseSettler:
     """Settles what a unary Lease returned, and waits for it."""
 
-    def __init__(self, portal: Portal, settler: UnarySettler) -> None:
+    def __init__(self, portal: Portal, settler: UnarySettler, owner: object) -> None:
         self._portal = portal
         self._settler = settler
+        # A client that nobody holds any more is closed.
+        self._owner = owner
 
     def settle_leased(
         self, message: BaseMessage, action: Settle, argument: str | int

@@ -135,7 +135,7 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and return what it returns. An interrupt cancels it."""
-        assert threading.current_thread() is not self._thread, "the loop would wait for itself"
+        assert not self.is_current_thread, "the loop would wait for itself"
         answer = self.start(work)
         try:
             return answer.wait()
@@ -179,6 +179,26 @@ class Portal:
         if not self.is_foreign:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the loop has ended, or is about to."""
+        return self._closed
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether who asks is in the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def close_after(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine, then end the loop; to be called in its own thread."""
+        self._closed = True
+
+        def begin() -> None:
+            self._last = self._loop.create_task(work)
+            self._last.add_done_callback(lambda _: self._loop.stop())
+
+        self._loop.call_soon(begin)
 
     def close(self) -> None:
         """End the loop and its thread."""

@@ -51,9 +51,11 @@ class SyncProducer(SyncContext):
     Several threads may use it. Leaving the context flushes.
     """
 
-    def __init__(self, portal: Portal, stream: ProducerStream, lock: threading.Lock) -> None:
+    def __init__(self, portal: Portal, stream: ProducerStream, lock: threading.Lock, owner: object) -> None:
         self._portal = portal
         self._stream = stream
+        # A client that nobody holds any more is closed.
+        self._owner = owner
         # It guards the core.
         self._lock = lock
         self._bell = portal.bell(lock)
@@ -102,11 +104,13 @@ class SyncProducer(SyncContext):
 
     def close(self) -> None:
         """Flush, and end the stream."""
-        self._portal.run(self._stream.close())
+        if not self._portal.is_closed:
+            self._portal.run(self._stream.close())
 
     def abort(self) -> None:
         """End the stream without a flush: what has no receipt yet fails."""
-        self._portal.run(self._stream.abort())
+        if not self._portal.is_closed:
+            self._portal.run(self._stream.abort())
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:
