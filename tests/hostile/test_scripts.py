@@ -81,7 +81,10 @@ def test_a_hostile_script_harms_nobody(reports, name, expected):
     report = reports[name]
 
     if expected != "any":
-        assert report["outcome"] == expected.encode().decode("unicode_escape"), report["error"]
+        wanted = expected.encode().decode("unicode_escape")
+        # What eats memory may meet its time first, on a machine that is busy.
+        allowed = {"memory", "time"} if wanted == "memory" else {wanted}
+        assert report["outcome"] in allowed, report["error"]
     assert report["wrong_neighbours"] == []
     assert report["decided"] == INNOCENTS + 1
     assert report["after"] == ["tenant-0", f"tenant-{INNOCENTS}"]

@@ -328,3 +328,17 @@ def test_closing_ends_whoever_waits_for_a_stream():
                 await subscribed
 
     asyncio.run(run())
+
+
+@with_script()
+async def test_call_that_a_stopping_broker_cancels_is_a_lost_one(client, script):
+    """It had no time left for it: what may be said twice is said again, and of the rest the outcome is unknown."""
+    cancelled = (grpc.StatusCode.CANCELLED, ())
+    script.answers = [cancelled, cancelled]
+    await client.list_queues()
+    assert script.calls == 3
+
+    script.answers = [cancelled]
+    with pytest.raises(OutcomeUnknownError):
+        await client.enqueue("orders", None, b"x")
+    assert script.calls == 4

@@ -39,7 +39,7 @@ ResponseT_co = TypeVar("ResponseT_co", covariant=True)
 logger = logging.getLogger("fila.client")
 
 _READY = grpc.ChannelConnectivity.READY
-_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class Method(Protocol[RequestT_contra, ResponseT_co]):

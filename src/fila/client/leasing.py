@@ -9,7 +9,7 @@ from fila.client.failures import again
 from fila.client.messages import BaseMessage, Settle
 from fila.client.streams import until, wait_for
 from fila.client.waiting import Pending
-from fila.errors import FilaError, MessageNotFoundError
+from fila.errors import Code, FilaError, MessageNotFoundError
 from fila.limits import LEASE_MESSAGES_MAX, STREAM_CLOSE_TIMEOUT_SECONDS
 from fila.wire.status import error_of
 from fila.wire.v1.service_pb2 import SettleResult
@@ -113,7 +113,8 @@ class UnarySettler:
                 return await self._call(kind, ids, epochs)
             except FilaError as error:
                 # Each call waits for the broker by itself, as long as any call may.
-                if not self._may_return(error) or monotonic() >= lives_until:
+                is_passing = self._may_return(error) or error.code is Code.DEADLINE_EXCEEDED
+                if not is_passing or monotonic() >= lives_until:
                     raise
 
     async def _settle(self, kind: Kind, settlements: list[UnarySettlement]) -> None:

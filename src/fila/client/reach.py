@@ -45,6 +45,11 @@ def failure_of(
         return _unreached(details, address) or UnavailableError(
             f"the connection to the broker at {address} was lost ({details})", absence=Absence.LOST
         )
+    if status is grpc.StatusCode.CANCELLED:
+        # Not by the caller: a broker that stops cancels what it has no time left for.
+        return UnavailableError(
+            f"the broker at {address} ended the call before it was answered", absence=Absence.LOST
+        )
     http_status = _HTTP_STATUS.search(details)
     if http_status is not None:
         return UnavailableError(
