@@ -255,12 +255,11 @@ class Connection:
                 in_doubt = in_doubt or not error.not_done
                 error.not_done = not in_doubt
                 delay_seconds = backoff.next_seconds()
-                late = loop.time() + delay_seconds >= deadline
                 if not (repeat or error.not_done):
                     raise OutcomeUnknownError(
                         f"{error.message}; what was asked for may be done or not"
                     ) from None
-                if late or not self.may_return(error):
+                if loop.time() + delay_seconds >= deadline or not self.may_return(error):
                     raise error from None
             else:
                 self._answered = True
