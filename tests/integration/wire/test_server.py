@@ -23,7 +23,7 @@ GRPCURL = shutil.which(
 )
 
 
-@pytest.mark.parametrize("name", ["", *SERVICES])
+@pytest.mark.parametrize("name", ["", *sorted(SERVICES)])
 async def test_health_says_serving(wire, name):
     """The standard health check answers for the server and for each service."""
     answer = await health_pb2_grpc.HealthStub(wire.channel).Check(health_pb2.HealthCheckRequest(service=name))
