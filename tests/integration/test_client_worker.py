@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import asynccontextmanager
 from functools import wraps
 
@@ -409,7 +410,7 @@ def test_signal_drains_a_worker(broker, program, number):
             for _ in range(20):
                 producer.send(b"x")
         process = subprocess.Popen(
-            [sys.executable, "-c", program, broker.address],
+            [sys.executable, "-X", "faulthandler", "-c", program, broker.address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -419,8 +420,13 @@ def test_signal_drains_a_worker(broker, program, number):
             assert [process.stdout.readline(), process.stdout.readline()] == ["begun\n"] * 2
             process.send_signal(number)
             pause = threading.Event()
-            while (stats := client.stats("letters")).in_flight != 2:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while (stats := client.stats("letters")).in_flight != 2 and time.monotonic() < deadline:
                 pause.wait(0.005)
+            if stats.in_flight != 2:
+                # Its threads say where they are.
+                process.send_signal(signal.SIGABRT)
+                pytest.fail(f"{stats}\n{process.communicate()}")
             assert stats.depth == 18
             output, errors = process.communicate("\n\n", timeout=TIMEOUT_SECONDS)
         finally:
