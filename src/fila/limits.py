@@ -167,6 +167,8 @@ WAIT_SECONDS_MAX = 366 * 24 * 3600.0
 STREAM_CLOSE_TIMEOUT_SECONDS = 10.0
 # What is left when the connection has been closed has so long to say why it failed; it waits for nobody.
 CLOSE_GRACE_SECONDS = 0.5
+# So often a worker's main thread looks for signals that another thread was given.
+SIGNAL_CHECK_SECONDS = 0.5
 # Between attempts to reach a broker that was there: a restart takes a second or two, and thousands may wait for it.
 RECONNECT_MS_FIRST = 50
 RECONNECT_MS_MAX = 5_000

@@ -85,7 +85,9 @@ class SyncWorker:
             self._threads = self._idle = 1
             self._start(consumer)
             try:
-                self._taken.acquire()
+                # The system may give a signal to another thread; Python acts on it when this one comes back from its wait.
+                while not self._taken.acquire(timeout=limits.SIGNAL_CHECK_SECONDS):
+                    pass
             finally:
                 # Whatever ended it: what was not begun is not kept from others while the handlers end.
                 consumer.stop()
