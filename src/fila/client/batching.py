@@ -27,6 +27,7 @@ from fila.errors import (
     UnavailableError,
 )
 from fila.wire.columns import check_key
+from fila.wire.ids import message_id
 from fila.wire.status import error_of
 from fila.wire.v1.messages_pb2 import MessageColumns
 from fila.wire.v1.service_pb2 import ProduceRequest, ProduceResponse
@@ -111,6 +112,10 @@ class Batch(Pending):
         """Forget the messages: only where they went is still asked for."""
         self.parts, self.sizes, self.keys, self.key_index = [], [], {}, []
         self.weights = self.costs = None
+
+    def message_id(self, position: int) -> str:
+        """Return the id of a message, of a batch that was taken."""
+        return message_id(self.queue_number, self.first_offset + position, self.enqueued_at_ms)
 
     def key_of(self, position: int) -> str:
         """Return the fairness key of a message, of a batch that was not taken."""

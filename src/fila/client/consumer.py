@@ -21,10 +21,10 @@ class Outcome:
 
     __slots__ = ("_epoch", "_position", "pending")
 
-    def __init__(self, pending: Frame | UnarySettlement, epoch: int, position: int) -> None:
-        self.pending = pending
-        self._epoch = epoch
-        self._position = position
+    # Set by the faces themselves: one is made for each message, and a parent's constructor would be a call more.
+    pending: Frame | UnarySettlement
+    _epoch: int
+    _position: int
 
     def __repr__(self) -> str:
         return shown.settlement("Settlement", self.pending, self._epoch, self._position)
@@ -65,7 +65,6 @@ class StreamSettlement(Outcome):
         epoch: int,
         position: int,
     ) -> None:
-        # Its own lines and not the parent's: one is made for each message.
         self.pending = pending
         self._epoch = epoch
         self._position = position
@@ -147,25 +146,17 @@ class AsyncSubscription(Subscription[DeliveredMessage]):
     def settle(self, message: Delivered, action: Settle, argument: str | int) -> StreamSettlement:
         """Note it for the frame of this turn."""
         held, position = message.held, message.position
-        if action is Settle.EXTEND:
-            return self._extend(message, argument)
-        pending: Frame | UnarySettlement | None = self.core.settle(held, position, action, argument, 0.0)
+        is_extension = action is Settle.EXTEND
+        # The time is needed for an extension alone, and to ask for it costs as much as the rest.
+        now = monotonic() if is_extension else 0.0
+        pending: Frame | UnarySettlement | None = self.core.settle(held, position, action, argument, now)
         if pending is None:
             pending = self.settle_by_id(message, action, argument)
-        # The first of its frame, as in `take`.
-        if self._lingering or type(pending) is not Frame or pending.count == 1:
+        # The first of its frame, as in `take`; an extension is not counted in its frame.
+        if self._lingering or type(pending) is not Frame or pending.count <= 1 or is_extension:
             self.wake()
-        return StreamSettlement(self, pending, held.epoch, position)
-
-    def _extend(self, message: Delivered, timeout_ms: str | int) -> Extension:
-        held, position = message.held, message.position
-        pending: Frame | UnarySettlement | None = self.core.settle(
-            held, position, Settle.EXTEND, timeout_ms, monotonic()
-        )
-        if pending is None:
-            pending = self.settle_by_id(message, Settle.EXTEND, timeout_ms)
-        self.wake()
-        return Extension(self, pending, held.epoch, position)
+        kind = Extension if is_extension else StreamSettlement
+        return kind(self, pending, held.epoch, position)
 
 
 class Consumer(AsyncIterator[Message], Context):

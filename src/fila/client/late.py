@@ -26,12 +26,16 @@ class LateAcks:
         """Log what is left."""
         if self._timer is not None:
             self._timer.cancel()
-            self._log()
-        if self._timer is not None:
-            self._timer.cancel()
+            self._timer = None
+        self._tell()
 
     def _log(self) -> None:
         self._timer = None
+        if self._count:
+            self._tell()
+            self._timer = asyncio.get_running_loop().call_later(limits.LATE_ACKS_LOG_SECONDS, self._log)
+
+    def _tell(self) -> None:
         if not self._count:
             return
         logger.warning(
@@ -41,4 +45,3 @@ class LateAcks:
             self._count,
         )
         self._count = 0
-        self._timer = asyncio.get_running_loop().call_later(limits.LATE_ACKS_LOG_SECONDS, self._log)

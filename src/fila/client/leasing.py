@@ -81,10 +81,8 @@ class UnarySettler:
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for kind, settlements in gathered.items():
-            for start in range(0, len(settlements), LEASE_MESSAGES_MAX):
-                task = asyncio.ensure_future(
-                    self._settle(kind, settlements[start : start + LEASE_MESSAGES_MAX])
-                )
+            for chunk in chunks(kind, len(settlements)):
+                task = asyncio.ensure_future(self._settle(kind, settlements[chunk]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -95,12 +93,8 @@ class UnarySettler:
 
         Goes on as long as the leases live and the broker may come back.
         """
-        chunks = [
-            slice(start, start + LEASE_MESSAGES_MAX) for start in range(0, len(ids), LEASE_MESSAGES_MAX)
-        ]
         results: dict[int, list[FilaError | None]] = {}
-        # What is released stands in front of what was released before: the newest come first.
-        for chunk in reversed(chunks) if kind[1] is Settle.RELEASE else chunks:
+        for chunk in chunks(kind, len(ids)):
             answers = await self._settle_patiently(kind, ids[chunk], epochs[chunk], lives_until)
             results[chunk.start] = [settle_error(kind[1], answer) for answer in answers]
         return [error for start in sorted(results) for error in results[start]]
@@ -131,6 +125,13 @@ class UnarySettler:
             return
         for settlement, result in zip(settlements, results, strict=True):
             settlement.resolve(settle_error(kind[1], result))
+
+
+def chunks(kind: Kind, count: int) -> list[slice]:
+    """Return what goes into one call each, in the order of the calls."""
+    parts = [slice(start, start + LEASE_MESSAGES_MAX) for start in range(0, count, LEASE_MESSAGES_MAX)]
+    # What is released stands in front of what was released before: the newest come first.
+    return parts[::-1] if kind[1] is Settle.RELEASE else parts
 
 
 def settle_error(action: Settle, result: SettleResult) -> FilaError | None:

@@ -13,7 +13,6 @@ from fila.client.context import Context
 from fila.client.failures import again
 from fila.client.streams import Session, until, wait_for
 from fila.errors import ClosedError, FilaError, OutcomeUnknownError
-from fila.wire.ids import message_id
 from fila.wire.v1.service_pb2 import ProduceResponse
 
 logger = logging.getLogger("fila.client")
@@ -22,8 +21,8 @@ logger = logging.getLogger("fila.client")
 _LOOKS = 20
 
 
-class Receipt:
-    """Awaiting it waits until the message is durable and returns its id, or raises why it was not taken."""
+class Place:
+    """A message's place in its batch: what the receipts of both faces share."""
 
     __slots__ = ("_batch", "_position")
 
@@ -31,12 +30,9 @@ class Receipt:
         self._batch = batch
         self._position = position
 
-    def __repr__(self) -> str:
-        return shown.receipt("Receipt", self._batch, self._position)
-
     @property
     def done(self) -> bool:
-        """Whether awaiting it returns at once."""
+        """Whether it is known what became of the message."""
         return self._batch.done
 
     @property
@@ -44,18 +40,26 @@ class Receipt:
         """Which of its producer's messages it is, from 1: what an error calls it."""
         return self._batch.first_number + self._position
 
+    def _id(self) -> str:
+        """Return the message's id once its batch is resolved, or raise why it was not taken."""
+        error = self._batch.error_of(self._position)
+        if error is not None:
+            raise error
+        return self._batch.message_id(self._position)
+
+
+class Receipt(Place):
+    """Awaiting it waits until the message is durable and returns its id, or raises why it was not taken."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return shown.receipt("Receipt", self._batch, self._position)
+
     def __await__(self) -> Generator[Any, None, str]:
         if not self._batch.done:
             yield from wait_for(self._batch)
-        return receipt_id(self._batch, self._position)
-
-
-def receipt_id(batch: Batch, position: int) -> str:
-    """Return the id of a message whose batch is resolved, or raise why it was not taken."""
-    error = batch.error_of(position)
-    if error is not None:
-        raise error
-    return message_id(batch.queue_number, batch.first_offset + position, batch.enqueued_at_ms)
+        return self._id()
 
 
 class ProducerStream:

@@ -4,7 +4,6 @@ from typing import Protocol
 
 from fila.client.batching import Batch, BatchingCore
 from fila.errors import FilaError
-from fila.wire.ids import message_id
 
 
 class Settled(Protocol):
@@ -21,7 +20,7 @@ def receipt(name: str, batch: Batch, position: int) -> str:
     if batch.error is not None:
         state = f"failed: {batch.error.message}"
     elif batch.done:
-        state = message_id(batch.queue_number, batch.first_offset + position, batch.enqueued_at_ms)
+        state = batch.message_id(position)
     else:
         state = "not durable yet"
     return f"<{name} of message {batch.first_number + position:,}, {state}>"

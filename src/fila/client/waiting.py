@@ -1,7 +1,6 @@
 """Something that many may wait for and that happens once: a receipt, or a confirmation.
 
-The core does not know who waits: an asyncio future, or one of concurrent.futures, or nobody at all, which costs
-nothing.
+The core does not know who waits: an asyncio future, the log, or nobody at all, which costs nothing.
 """
 
 from typing import Protocol
@@ -10,7 +9,7 @@ from fila.errors import FilaError
 
 
 class Waiter(Protocol):
-    """What asyncio's and concurrent.futures' futures have in common."""
+    """What may wait: an asyncio future is one."""
 
     def done(self) -> bool:
         """Tell whether it was set or given up."""

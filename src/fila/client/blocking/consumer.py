@@ -27,7 +27,6 @@ class SyncStreamSettlement(Outcome):
     __slots__ = ("_portal",)
 
     def __init__(self, portal: Portal, pending: Frame | UnarySettlement, epoch: int, position: int) -> None:
-        # Its own lines and not the parent's: one is made for each message.
         self.pending = pending
         self._epoch = epoch
         self._position = position

@@ -7,33 +7,22 @@ from fila.client import shown
 from fila.client.batching import Batch
 from fila.client.blocking.context import SyncContext
 from fila.client.blocking.portal import Portal, Poster
-from fila.client.producer import ProducerStream, note_flush_failure, receipt_id
+from fila.client.producer import Place, ProducerStream, note_flush_failure
 from fila.client.streams import until
 from fila.errors import FilaError
 
 
-class SyncReceipt:
+class SyncReceipt(Place):
     """Stands for a message that was sent."""
 
-    __slots__ = ("_batch", "_portal", "_position")
+    __slots__ = ("_portal",)
 
     def __init__(self, portal: Portal, batch: Batch, position: int) -> None:
+        super().__init__(batch, position)
         self._portal = portal
-        self._batch = batch
-        self._position = position
 
     def __repr__(self) -> str:
         return shown.receipt("SyncReceipt", self._batch, self._position)
-
-    @property
-    def done(self) -> bool:
-        """Whether `result` returns at once."""
-        return self._batch.done
-
-    @property
-    def number(self) -> int:
-        """Which of its producer's messages it is, from 1: what an error calls it."""
-        return self._batch.first_number + self._position
 
     def result(self, timeout_seconds: float | None = None) -> str:
         """Wait until the message is durable and return its id, or raise why it was not taken.
@@ -42,7 +31,7 @@ class SyncReceipt:
         """
         if not self._batch.done:
             self._portal.run(until(self._batch, timeout_seconds))
-        return receipt_id(self._batch, self._position)
+        return self._id()
 
 
 class SyncProducer(SyncContext):
